@@ -1,0 +1,1 @@
+"""OutboxRelay's control plane: turns OutboxRelay resources into relay Deployments and reports their state."""

@@ -1,0 +1,26 @@
+"""Entry point: takes care of signals before anything large is imported.
+
+The first process of a container has no default action for SIGTERM: one that came during the imports, which take
+seconds on a busy node, would be lost, and the pod would live on for its whole grace period.
+"""
+
+import os
+import signal
+from types import FrameType
+
+
+def _leave(_number: int, _frame: FrameType | None) -> None:
+    os._exit(0)
+
+
+def main() -> None:
+    """Entry point of `outboxrelay-operator`."""
+    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGINT, _leave)
+    from outboxrelay_operator.process import start
+
+    start()
+
+
+if __name__ == "__main__":
+    main()

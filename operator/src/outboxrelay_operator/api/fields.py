@@ -1,0 +1,71 @@
+"""The field types that several models share: patterns and bounds, with the source of each limit.
+
+Every string and list is bounded, because the API server estimates the cost of a CEL rule from the bounds of
+what it touches and refuses a schema that could be too dear.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+DnsLabel = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+"""RFC 1123 label."""
+
+ObjectName = Annotated[
+    str,
+    Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"),
+]
+"""Name of a Kubernetes object: RFC 1123 subdomain."""
+
+SecretKey = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")]
+"""Key in a Secret's data."""
+
+OptionalSecretKey = Annotated[str, Field(max_length=253, pattern=r"^[-._a-zA-Z0-9]*$")]
+"""As `SecretKey`; the empty string says that the Secret holds no such value."""
+
+Identifier = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[^\x00-\x1f\x7f]+$")]
+"""PostgreSQL identifier, unquoted and case-sensitive; the server keeps 63 bytes (NAMEDATALEN - 1)."""
+
+OptionalIdentifier = Annotated[str, Field(max_length=63, pattern=r"^[^\x00-\x1f\x7f]*$")]
+"""As `Identifier`; the empty string says that the table has no such column."""
+
+HostName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-zA-Z0-9:]([a-zA-Z0-9._:-]*[a-zA-Z0-9])?$")]
+"""DNS name or IP address. No list, no socket directory: libpq would take `a,b` and `/run` as such."""
+
+BootstrapServer = Annotated[
+    str,
+    Field(
+        min_length=3,
+        max_length=259,
+        pattern=r"^(\[[0-9a-fA-F:]+\]|[a-zA-Z0-9]([a-zA-Z0-9._-]*[a-zA-Z0-9])?):[0-9]{1,5}$",
+    ),
+]
+"""host:port of a Kafka broker."""
+
+TopicName = Annotated[str, Field(min_length=1, max_length=249, pattern=r"^[a-zA-Z0-9._-]+$")]
+"""Kafka topic name (org.apache.kafka.common.internals.Topic: legal characters, 249 long, neither . nor ..)."""
+
+TopicTemplate = Annotated[
+    str,
+    Field(min_length=1, max_length=249, pattern=r"^([a-zA-Z0-9._-]|[$][{]route[}]|[$][{]topic[}])+$"),
+]
+"""Kafka topic name in which ${route} and ${topic} stand for values of a row."""
+
+HeaderName = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]+$")]
+"""Name of a message's header."""
+
+RouteValue = Annotated[str, Field(max_length=128, pattern=r"^[^\x00]*$")]
+"""One value of the route column. No text of PostgreSQL holds the character 0."""
+
+Quantity = Annotated[
+    str,
+    Field(
+        coerce_numbers_to_str=True,
+        max_length=32,
+        pattern=r"^(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?[0-9]{1,2}))?$",
+        json_schema_extra={"x-kubernetes-int-or-string": True},
+    ),
+]
+"""Kubernetes quantity that is not negative."""

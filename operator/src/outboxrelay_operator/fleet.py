@@ -1,0 +1,124 @@
+"""What the operator remembers of all OutboxRelays between passes. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from outboxrelay_operator.conflicts import Claim, Claims
+from outboxrelay_operator.observed import Object, Observed, SecretState
+from outboxrelay_operator.pairs import Key, Pair
+
+
+class Fleet:
+    """`clock` is monotonic; `chance` is random between 0 and 1."""
+
+    def __init__(self, *, resync_seconds: float, clock: Callable[[], float], chance: Callable[[], float]) -> None:
+        self._resync_seconds = resync_seconds
+        self._clock = clock
+        self._chance = chance
+        self._claims = Claims()
+        self._seen: dict[Key, Observed] = {}
+        self._stale: set[Key] = set()
+        self._read_again_at: dict[Key, float] = {}
+        self._forbidden_since: dict[Key, float] = {}
+        self._statuses: dict[Key, Object] = {}
+        self._secret_versions: dict[Key, dict[str, str]] = {}
+        self._waiting: set[Key] = set()
+        self.last_read = clock()
+        """When a resource or all of them were last asked for and the API server answered, by `clock`."""
+
+    def invalidate(self, key: Key) -> None:
+        """What is remembered of a resource may be wrong: the next pass reads it."""
+        self._stale.add(key)
+
+    def seen(self, key: Key) -> Observed | None:
+        """The resource as last read; None if it must be read (again).
+
+        Every resource is read again after the resync period, spread by half of it: deletions during a re-list
+        are never reported.
+        """
+        if key in self._stale or self._clock() >= self._read_again_at.get(key, 0.0):
+            return None
+        return self._seen.get(key)
+
+    def reading(self, key: Key) -> None:
+        """A read begins; what is invalidated from now on needs another one."""
+        self._stale.discard(key)
+
+    def saw(self, observed: Observed) -> None:
+        """A resource was read."""
+        key = observed.owner.key
+        self._seen[key] = observed
+        self._forbidden_since.pop(key, None)
+        self._read_again_at[key] = self._clock() + self._resync_seconds * (0.5 + 0.5 * self._chance())
+        self.last_read = self._clock()
+
+    def read_again(self, key: Key, seconds: float) -> None:
+        """Read a resource again within some time, since what it waits for may not be reported."""
+        self._read_again_at[key] = min(self._read_again_at.get(key, 0.0), self._clock() + seconds)
+
+    def knows(self, key: Key) -> bool:
+        """Whether a resource was read and is not gone."""
+        return key in self._seen
+
+    def answered(self) -> None:
+        """The resources were listed, or the list was refused: the API server answers for them."""
+        self.last_read = self._clock()
+
+    def forbidden_for(self, key: Key) -> float:
+        """A resource could not be read for want of a right; returns for how many seconds that has been so."""
+        self.last_read = self._clock()
+        return self._clock() - self._forbidden_since.setdefault(key, self._clock())
+
+    def forget(self, key: Key) -> frozenset[Key]:
+        """A resource is gone; returns those that it may have stood in the way of."""
+        self.last_read = self._clock()
+        self._seen.pop(key, None)
+        self._read_again_at.pop(key, None)
+        self._forbidden_since.pop(key, None)
+        self._statuses.pop(key, None)
+        self._secret_versions.pop(key, None)
+        self._stale.discard(key)
+        self._waiting.discard(key)
+        return self._claims.remove(key)
+
+    def claim(self, observed: Observed) -> frozenset[Key]:
+        """Note which tables a resource serves; returns others for whom that may change something.
+
+        A spec that cannot be used changes nothing: its relays go on, and so do its claims.
+        """
+        if observed.spec is None:
+            return frozenset()
+        return self._claims.update(observed.owner, observed.pairs)
+
+    def lost(self, key: Key) -> Mapping[str, Claim]:
+        """The pairs of a resource that an older one serves, by name."""
+        return self._claims.winners(key)
+
+    def neighbours(self, key: Key) -> list[Pair]:
+        """The pairs of other OutboxRelays over the tables of this one."""
+        return self._claims.neighbours(key)
+
+    def reported(self, key: Key, status: Object) -> None:
+        """The newest status, written or not."""
+        self._statuses[key] = status
+
+    @property
+    def statuses(self) -> Mapping[Key, Object]:
+        """The newest status of every resource."""
+        return self._statuses
+
+    def secrets_changed(self, key: Key, states: Mapping[str, SecretState | None]) -> frozenset[str]:
+        """The Secrets of the resource that are not what they were in the pass before; none in the first."""
+        versions = {name: "" if state is None else state.version for name, state in states.items()}
+        before = self._secret_versions.get(key, versions)
+        self._secret_versions[key] = versions
+        return frozenset(name for name, version in versions.items() if before.get(name) != version)
+
+    def set_waiting(self, key: Key, waiting: bool) -> None:
+        """Whether the resource waits for a Secret to appear or to be mended."""
+        (self._waiting.add if waiting else self._waiting.discard)(key)
+
+    def is_waiting(self, key: Key) -> bool:
+        """Whether the resource waits for a Secret."""
+        return key in self._waiting

@@ -1,0 +1,172 @@
+"""kopf as the informer: the only module that imports it. Events pass the predicates and become keys, no more.
+
+kopf runs on a thread and an event loop of its own, since it takes every task of its loop for one of its own and
+ends them when it ends. No finalizer, no annotation, no timer: only `on.event` handlers are used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any, cast
+
+import kopf
+
+from outboxrelay_operator.api import GROUP, PLURAL, VERSION
+from outboxrelay_operator.complaints import Complaints
+from outboxrelay_operator.names import MANAGED_BY, OWNED_SELECTOR
+from outboxrelay_operator.pairs import Key
+from outboxrelay_operator.predicates import News
+
+logger = logging.getLogger(__name__)
+
+_BACKOFFS = (1, 2, 3, 5)
+"""Seconds between attempts of a request that is refused; after the last one kopf gives up."""
+
+_PAUSES = (1.0, 5.0, 10.0, 20.0, 30.0)
+"""Seconds until kopf is started again after it gave up, the last one for ever."""
+
+SILENT_WATCH_SECONDS = 70.0
+"""A watch that says nothing for so long is begun anew: the API server sends a bookmark about once a minute."""
+
+_GOOD_SECONDS = 60.0
+"""kopf gave up within this time: it never got as far as watching."""
+
+
+def registry(notify: Callable[[Key], None]) -> kopf.OperatorRegistry:
+    """The handlers, in a registry that can be made as often as wanted."""
+    handlers = kopf.OperatorRegistry()
+    news = News()
+
+    @kopf.on.login(registry=handlers)
+    def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
+        return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+
+    @kopf.on.event(GROUP, VERSION, PLURAL, registry=handlers)
+    async def relay_event(type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002
+        key = news.of_relay(type, body)
+        if key is not None:
+            notify(key)
+
+    @kopf.on.event("apps", "v1", "deployments", registry=handlers)
+    async def deployment_event(type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002
+        key = news.of_deployment(type, body)
+        if key is not None:
+            notify(key)
+
+    return handlers
+
+
+def settings() -> kopf.OperatorSettings:
+    """kopf's settings, none left to its defaults where the default would not do."""
+    chosen = kopf.OperatorSettings()
+    chosen.scanning.disabled = True  # no list of namespaces and CRDs: works with Roles alone
+    chosen.posting.enabled = False
+    chosen.process.ultimate_exiting_timeout = None
+    chosen.watching.label_selectors["apps", "v1", "deployments"] = OWNED_SELECTOR
+    chosen.watching.chunk_size = 500
+    chosen.watching.connect_timeout = 10
+    chosen.watching.inactivity_timeout = SILENT_WATCH_SECONDS
+    chosen.networking.connect_timeout = 10
+    chosen.networking.request_timeout = 30
+    chosen.networking.error_backoffs = _BACKOFFS
+    return chosen
+
+
+class Informer:
+    """Watches OutboxRelays and owned Deployments of one namespace, or of the cluster, on a thread of its own.
+
+    `notify` is called on that thread. When kopf gives up (the namespace, or a right in it, is gone) it is started
+    again after a while: other namespaces must not suffer, and this one may come back.
+    """
+
+    def __init__(self, *, namespace: str | None, notify: Callable[[Key], None], clock: Callable[[], float]) -> None:
+        self._namespace = namespace
+        self._notify = notify
+        self._clock = clock
+        self._stop = threading.Event()
+        self._ready = threading.Event()
+        self._complaints = Complaints(logger)
+        self._failing_since: float | None = None
+        self._began: float | None = None
+        self._current: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
+        self._thread = threading.Thread(target=self._run, name=f"informer {namespace or ''}", daemon=True)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the informer has connected and did not fail since."""
+        return self._ready.is_set()
+
+    @property
+    def failing_for(self) -> float:
+        """For how many seconds the informer has been failing; 0 if it is not."""
+        since, began = self._failing_since, self._began
+        if since is None or (began is not None and self._clock() - began > _GOOD_SECONDS):
+            return 0.0
+        return self._clock() - since
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ask the informer to end; it does so within moments, and does not keep the process."""
+        self._stop.set()
+        run = self._current
+        if run is not None:
+            loop, watching = run
+            # Between the two lines the loop may close by itself.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(watching.cancel)
+
+    def join(self, seconds: float) -> None:
+        """Wait until the informer has ended, but no longer than this."""
+        if self._thread.is_alive():
+            self._thread.join(seconds)
+
+    def _run(self) -> None:
+        where = f"Watching {f'namespace {self._namespace}' if self._namespace else 'the cluster'}"
+        pauses = itertools.chain(_PAUSES, itertools.repeat(_PAUSES[-1]))
+        while not self._stop.is_set():
+            began = self._began = self._clock()
+            try:
+                asyncio.run(self._watch())
+            except asyncio.CancelledError:
+                return
+            except Exception as error:
+                self._began = None
+                if self._clock() - began > _GOOD_SECONDS:
+                    self._failing_since = None
+                    self._complaints.settle(where)
+                    pauses = itertools.chain(_PAUSES, itertools.repeat(_PAUSES[-1]))
+                self._failing_since = self._failing_since or self._clock()
+                self._complaints.complain(where, f"{where} failed, and is tried again: {type(error).__name__}: {error}")
+            self._began = None
+            self._ready.clear()
+            self._stop.wait(next(pauses))
+
+    async def _watch(self) -> None:
+        # Of several watchers that fail together kopf waits for the first only.
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: logger.debug("%s", context["message"]))
+        operating = kopf.operator(
+            # A new registry knows nothing of what was seen before: everything is news again.
+            registry=registry(self._notify),
+            settings=settings(),
+            standalone=True,
+            clusterwide=self._namespace is None,
+            namespaces=() if self._namespace is None else (self._namespace,),
+            ready_flag=self._ready,
+            # Left to itself kopf asks for the user's name, and an arbitrary user id has none.
+            identity=cast("Any", MANAGED_BY),
+        )
+        # It is cancelled at the end. By a stop flag kopf goes on with what it is about for 5 s more, in vain, since its
+        # session is closed by then.
+        watching = asyncio.create_task(operating)
+        self._current = (asyncio.get_running_loop(), watching)
+        if self._stop.is_set():
+            watching.cancel()
+        await watching

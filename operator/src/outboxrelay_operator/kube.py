@@ -1,0 +1,301 @@
+"""The Kubernetes API as the operator uses it: the only module that imports the Kubernetes client.
+
+URLs are built by hand for the few kinds there are: objects stay plain dicts, no discovery is done, and partial
+bodies are possible, which the client's typed calls refuse.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any, Protocol
+from urllib.parse import quote, urlencode
+
+import aiohttp
+import kubernetes.aio.client
+import kubernetes.aio.config
+
+from outboxrelay_operator.api import GROUP, KIND, PLURAL, VERSION
+from outboxrelay_operator.names import MANAGED_BY
+
+Object = dict[str, Any]
+
+PAGE = 500
+_TIMEOUT_SECONDS = 15.0
+
+
+class Kind(Enum):
+    """The kinds that the operator reads or writes: path of the API, plural, kind."""
+
+    OUTBOX_RELAY = (f"/apis/{GROUP}/{VERSION}", PLURAL, KIND)
+    DEPLOYMENT = ("/apis/apps/v1", "deployments", "Deployment")
+    DISRUPTION_BUDGET = ("/apis/policy/v1", "poddisruptionbudgets", "PodDisruptionBudget")
+    NETWORK_POLICY = ("/apis/networking.k8s.io/v1", "networkpolicies", "NetworkPolicy")
+    CONFIG_MAP = ("/api/v1", "configmaps", "ConfigMap")
+    SERVICE_ACCOUNT = ("/api/v1", "serviceaccounts", "ServiceAccount")
+    SECRET = ("/api/v1", "secrets", "Secret")
+    POD = ("/api/v1", "pods", "Pod")
+    EVENT = ("/api/v1", "events", "Event")
+    LEASE = ("/apis/coordination.k8s.io/v1", "leases", "Lease")
+
+    @property
+    def plural(self) -> str:
+        return self.value[1]
+
+    @property
+    def word(self) -> str:
+        """As in the `kind` of an object."""
+        return self.value[2]
+
+    def path(self, namespace: str | None, name: str | None = None, subresource: str | None = None) -> str:
+        """The URL path of a collection or an object."""
+        parts = [self.value[0]]
+        if namespace is not None:
+            parts += ["namespaces", namespace]
+        parts += [part for part in (self.plural, name, subresource) if part is not None]
+        return "/".join([parts[0], *(quote(part, safe="") for part in parts[1:])])
+
+
+KINDS = {kind.word: kind for kind in Kind}
+"""By the word in `kind` of an object."""
+
+
+class KubeError(Exception):
+    """The API server refused a request or could not be reached.
+
+    `status` is the HTTP status, 0 when there was no answer; `reason` is the API's CamelCase reason.
+    """
+
+    def __init__(self, step: str, *, status: int, reason: str, message: str) -> None:
+        super().__init__(f"while {step}: {message or reason} (HTTP {status})")
+        self.status = status
+        self.reason = reason
+        self.message = message
+
+    @property
+    def refused(self) -> bool:
+        """Whether the request itself was at fault, so that repeating it soon is pointless."""
+        return 400 <= self.status < 500 and self.status not in (408, 409, 429)
+
+
+class Kube(Protocol):
+    """What the rest of the operator may do with the API server. Every method raises `KubeError`."""
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        """One object; None if there is none."""
+
+    async def list(
+        self, kind: Kind, namespace: str | None, *, selector: str = "", cached: bool = False
+    ) -> list[Object]:
+        """All objects of a namespace, or of the cluster, that a label selector selects.
+
+        `cached` lets the API server answer from its watch cache, a moment late but without asking etcd.
+        """
+
+    async def schema(self) -> Object | None:
+        """The OpenAPI v3 document of the OutboxRelays' group and version, which any client may read; None: none."""
+
+    async def apply(self, body: Object, *, force: bool, subresource: str | None = None) -> Object:
+        """Server-side apply; `force` takes over fields that another manager owns. Returns the object."""
+
+    async def merge_patch(self, kind: Kind, namespace: str, name: str, body: Object) -> Object | None:
+        """JSON merge patch; None if there is no such object."""
+
+    async def create(self, kind: Kind, body: Object) -> Object:
+        """Create an object in its metadata.namespace."""
+
+    async def replace(self, kind: Kind, body: Object) -> Object:
+        """Replace an object; refused with status 409 if its resourceVersion is not the newest."""
+
+    async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str) -> None:
+        """Delete an object if it still has this uid; its dependents go in the background."""
+
+
+Observer = Callable[[str, str, int, float], None]
+"""Told after each request: verb, kind, HTTP status (0: no answer) and seconds."""
+
+
+class HttpKube:
+    """`Kube` over the asynchronous client, which brings authentication, TLS and token refresh."""
+
+    def __init__(
+        self,
+        client: kubernetes.aio.client.ApiClient,
+        *,
+        observe: Observer,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client: Any = client  # partly without annotations
+        self._observe = observe
+        self._clock = clock
+        self.last_answer = clock()
+        """When the API server last answered anything, by `clock`."""
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        return await self._request("GET", kind, namespace, name, absent_is_none=True)
+
+    async def list(
+        self, kind: Kind, namespace: str | None, *, selector: str = "", cached: bool = False
+    ) -> list[Object]:
+        items: list[Object] = []
+        query = {"resourceVersion": "0"} if cached else {"limit": str(PAGE)}
+        if selector:
+            query["labelSelector"] = selector
+        while True:
+            page = await self._must("GET", kind, namespace, None, query=query, verb="list")
+            items += page.get("items") or []
+            query["continue"] = page.get("metadata", {}).get("continue") or ""
+            if not query["continue"]:
+                return items
+
+    async def schema(self) -> Object | None:
+        path = f"/openapi/v3{Kind.OUTBOX_RELAY.value[0]}"
+        return await self._ask(
+            "GET",
+            path,
+            step="trying to read the schema of OutboxRelays",
+            verb="get",
+            about="openapi",
+            absent_is_none=True,
+        )
+
+    async def apply(self, body: Object, *, force: bool, subresource: str | None = None) -> Object:
+        meta = body["metadata"]
+        return await self._must(
+            "PATCH",
+            KINDS[body["kind"]],
+            meta["namespace"],
+            meta["name"],
+            subresource=subresource,
+            query={"fieldManager": MANAGED_BY, "force": "true" if force else "false"},
+            body=body,
+            content_type="application/apply-patch+yaml",
+            verb="apply",
+        )
+
+    async def merge_patch(self, kind: Kind, namespace: str, name: str, body: Object) -> Object | None:
+        return await self._request(
+            "PATCH",
+            kind,
+            namespace,
+            name,
+            query={"fieldManager": MANAGED_BY},
+            body=body,
+            content_type="application/merge-patch+json",
+            absent_is_none=True,
+        )
+
+    async def create(self, kind: Kind, body: Object) -> Object:
+        return await self._must("POST", kind, body["metadata"]["namespace"], None, body=body, verb="create")
+
+    async def replace(self, kind: Kind, body: Object) -> Object:
+        meta = body["metadata"]
+        return await self._must("PUT", kind, meta["namespace"], meta["name"], body=body, verb="update")
+
+    async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str) -> None:
+        body = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
+        await self._request("DELETE", kind, namespace, name, body=body, absent_is_none=True)
+
+    async def _must(
+        self, method: str, kind: Kind, namespace: str | None, name: str | None, *, verb: str, **options: Any
+    ) -> Object:
+        answer = await self._request(method, kind, namespace, name, verb=verb, **options)
+        return {} if answer is None else answer
+
+    async def _request(
+        self,
+        method: str,
+        kind: Kind,
+        namespace: str | None,
+        name: str | None,
+        *,
+        subresource: str | None = None,
+        query: Mapping[str, str] | None = None,
+        body: Object | None = None,
+        content_type: str = "application/json",
+        absent_is_none: bool = False,
+        verb: str | None = None,
+    ) -> Object | None:
+        verb = verb or method.lower()
+        where = "/".join(part for part in (namespace, name) if part)
+        step = f"trying to {verb} {kind.plural}{f'/{subresource}' if subresource else ''} {where or 'of the cluster'}"
+        return await self._ask(
+            method,
+            kind.path(namespace, name, subresource),
+            step=step,
+            verb=verb,
+            about=kind.plural,
+            query=query,
+            body=body,
+            content_type=content_type,
+            absent_is_none=absent_is_none,
+        )
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        step: str,
+        verb: str,
+        about: str,
+        query: Mapping[str, str] | None = None,
+        body: Object | None = None,
+        content_type: str = "application/json",
+        absent_is_none: bool = False,
+    ) -> Object | None:
+        headers = {"Accept": "application/json", "Content-Type": content_type, "User-Agent": MANAGED_BY}
+        began, status = self._clock(), 0
+        try:
+            await self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
+            url = self._client.configuration.host + path + (f"?{urlencode(query)}" if query else "")
+            response = await self._client.call_api(
+                method, url, header_params=headers, body=body, _request_timeout=_TIMEOUT_SECONDS
+            )
+            status = response.status
+            data = await response.read()
+            self.last_answer = self._clock()
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            text = f"no answer from the API server: {type(error).__name__}"
+            raise KubeError(step, status=0, reason="Unreachable", message=text) from error
+        finally:
+            self._observe(verb, about, status, self._clock() - began)
+        if status == 404 and absent_is_none:
+            return None
+        if status >= 400:
+            raise _refusal(step, status, data)
+        answer: Object = json.loads(data)
+        return answer
+
+
+def _refusal(step: str, status: int, data: bytes) -> KubeError:
+    try:
+        answer = json.loads(data)
+        reason, message = str(answer.get("reason") or ""), str(answer.get("message") or "")
+    except (ValueError, AttributeError):
+        reason, message = "", data[:200].decode(errors="replace")
+    return KubeError(step, status=status, reason=reason or f"Http{status}", message=message)
+
+
+async def connect(*, observe: Observer) -> HttpKube:
+    """Connect as the pod's service account, else as the kubeconfig file says.
+
+    Raises:
+        KubeError: there is neither.
+    """
+    loader: Any = kubernetes.aio.config  # partly without annotations
+    configuration = kubernetes.aio.client.Configuration()
+    try:
+        loader.load_incluster_config(client_configuration=configuration)
+    except loader.ConfigException:
+        try:
+            await loader.load_kube_config(client_configuration=configuration, persist_config=False)
+        except loader.ConfigException as error:
+            step = "looking for a service account or a kubeconfig file"
+            raise KubeError(step, status=0, reason="NoCredentials", message=str(error)) from error
+    return HttpKube(kubernetes.aio.client.ApiClient(configuration), observe=observe)

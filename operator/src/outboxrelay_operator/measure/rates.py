@@ -1,0 +1,59 @@
+"""Rows written and sent a second, from a few measurements in a row. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from outboxrelay_operator.measurements import Backlog, Rates
+
+WINDOW_SECONDS = 30.0
+_SHORTEST_SECONDS = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    backlog: Backlog
+    sent: float | None
+
+
+class RateTracker:
+    """The last half minute of one pair."""
+
+    def __init__(self) -> None:
+        self._samples: deque[_Sample] = deque()
+
+    def add(self, backlog: Backlog, *, sent: float | None) -> None:
+        """Note a measurement and the rate that the relays reported at that time (None: unknown)."""
+        self._samples.append(_Sample(backlog=backlog, sent=sent))
+        while backlog.at - self._samples[0].backlog.at > WINDOW_SECONDS:
+            # Costly looks are further apart than the window; two of them are needed all the same.
+            if len(self._samples) == 2 and backlog.at <= self._samples[0].backlog.believe_until:
+                break
+            self._samples.popleft()
+
+    def rates(self, *, sent: float | None) -> Rates:
+        """The rates now; `sent` is what the relays report."""
+        return Rates(arrival=self._arrival(), sent=sent)
+
+    def _arrival(self) -> float | None:
+        if len(self._samples) < 2:
+            return None
+        first, last = self._samples[0].backlog, self._samples[-1].backlog
+        seconds = last.at - first.at
+        if seconds < _SHORTEST_SECONDS:
+            return None
+        sent = [sample.sent for sample in self._samples if sample.sent is not None]
+        moved: float | None = None
+        if len(sent) == len(self._samples):
+            moved = max(0.0, sum(sent) / len(sent) + (last.rows - first.rows) / seconds)
+            if first.exact and last.exact:
+                return moved
+        if first.highest_id is None or last.highest_id is None:
+            return None
+        # Ids are drawn for rows that are rolled back, too: rather too many than too few.
+        drawn = max(0.0, (last.highest_id - first.highest_id) / seconds)
+        if last.whole_table:
+            return drawn
+        # Of a part of a table the ids tell only the most that it can be; how an estimate moves is better than nothing.
+        return None if moved is None else min(moved, drawn)

@@ -1,0 +1,261 @@
+"""Measures every pair of one PostgreSQL server, one after another, over at most two sessions.
+
+1,000 resources against 20 servers cost 40 connections. A server that does not answer delays nobody else, since
+each server has a task of its own; on it, one refused connection stands for all of the same round.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from outboxrelay.dberrors import Place, describe
+from outboxrelay_operator.api.database import Database
+from outboxrelay_operator.conflicts import TableId, table_id
+from outboxrelay_operator.measure.history import IdHistory
+from outboxrelay_operator.measure.session import MeasureError, Sample, Session, TableInfo
+from outboxrelay_operator.measure.sql import LOWEST_ID
+from outboxrelay_operator.measure.tracking import Track, is_exact
+from outboxrelay_operator.measurements import Backlog, Failure, Measurement, PairId
+from outboxrelay_operator.pairs import Pair
+from outboxrelay_operator.workqueue import Backoff
+
+MAX_SESSIONS = 2
+GRACE_SECONDS = 15.0
+"""How much later than planned the next measurement may come before this one is too old."""
+
+EARLY = 0.1
+"""How much of an interval a measurement may come before its time."""
+
+RETRY = Backoff(first=1.0, longest=8.0, jitter=0.2)
+
+
+@dataclass(frozen=True, slots=True)
+class LoginId:
+    """Which session serves a pair: everything that a connection depends on."""
+
+    namespace: str
+    database: Database
+    """Without name and table, which do not matter to a connection."""
+
+    @classmethod
+    def of(cls, pair: Pair) -> LoginId:
+        """The login of a pair."""
+        bare = pair.database.model_copy(update={"name": "", "table": None})
+        return cls(namespace=pair.key.namespace, database=bare)
+
+
+Connect = Callable[[LoginId], Awaitable[Session]]
+"""Reads the Secrets and opens a session. Raises `MeasureError`."""
+
+Report = Callable[[PairId, Measurement], None]
+
+
+@dataclass(slots=True)
+class _Refused:
+    error: MeasureError
+    failures: int
+    retry_at: float
+
+
+@dataclass(slots=True)
+class ServerMeasurer:
+    """State and one round of measuring; the loop around it is elsewhere.
+
+    `clock` is monotonic, `wall` is Unix time, `chance` is random between 0 and 1.
+    """
+
+    connect: Connect
+    report: Report
+    interval: float
+    clock: Callable[[], float]
+    wall: Callable[[], float]
+    chance: Callable[[], float] = random.random
+    max_sessions: int = MAX_SESSIONS
+    """The most that are open at a time; a session beyond that takes the place of the one that was idle for longest."""
+
+    _sessions: OrderedDict[LoginId, Session] = field(default_factory=OrderedDict)
+    _refused: dict[LoginId, _Refused] = field(default_factory=dict)
+    _tracks: dict[PairId, Track] = field(default_factory=dict)
+    _histories: dict[TableId, IdHistory] = field(default_factory=dict)
+
+    async def round(self, pairs: Mapping[PairId, Pair]) -> None:
+        """Measure every pair that is due, and report each as soon as it is known."""
+        await self._forget(pairs)
+        logins: dict[LoginId, dict[PairId, Pair]] = {}
+        for pair_id, pair in pairs.items():
+            logins.setdefault(LoginId.of(pair), {})[pair_id] = pair
+        server_down = False
+        # Rounds begin a little early or late; a pair that is due in a moment is due now.
+        now = self.clock() + EARLY * self.interval
+        for login in sorted(logins, key=self._troubles):
+            due = {id_: pair for id_, pair in logins[login].items() if self._track(id_).next_look <= now}
+            if not due:
+                continue
+            if server_down and login not in self._sessions:
+                self._fail(due, login, _unreachable(login))
+                continue
+            session = await self._session(login)
+            if isinstance(session, MeasureError):
+                self._fail(due, login, session)
+                server_down = server_down or session.server_down
+                continue
+            await self._measure_login(login, session, due)
+
+    async def close(self) -> None:
+        """End all sessions."""
+        while self._sessions:
+            _, session = self._sessions.popitem()
+            await session.close()
+
+    def retry_soon(self) -> None:
+        """Forget that logins were refused: a Secret changed."""
+        for refused in self._refused.values():
+            refused.retry_at = 0.0
+
+    def _troubles(self, login: LoginId) -> tuple[bool, int]:
+        """Order of a round: open sessions first, and a login that keeps failing after those that do not."""
+        refused = self._refused.get(login)
+        return login not in self._sessions, 0 if refused is None else refused.failures
+
+    def _track(self, pair_id: PairId) -> Track:
+        return self._tracks.setdefault(pair_id, Track())
+
+    async def _session(self, login: LoginId) -> Session | MeasureError:
+        session = self._sessions.get(login)
+        if session is not None:
+            self._sessions.move_to_end(login)
+            return session
+        refused = self._refused.get(login)
+        if refused is not None and self.clock() < refused.retry_at:
+            return refused.error
+        while len(self._sessions) >= self.max_sessions:
+            _, oldest = self._sessions.popitem(last=False)
+            await oldest.close()
+        try:
+            session = await self.connect(login)
+        except MeasureError as error:
+            failures = 1 if refused is None else refused.failures + 1
+            retry_at = self.clock() + RETRY.delay(failures, chance=self.chance())
+            # What is remembered says nothing about the server as it is in a later round.
+            remembered = MeasureError(error.reason, error.message, session_lost=error.session_lost)
+            self._refused[login] = _Refused(error=remembered, failures=failures, retry_at=retry_at)
+            return error
+        self._refused.pop(login, None)
+        self._sessions[login] = session
+        return session
+
+    async def _measure_login(self, login: LoginId, session: Session, due: Mapping[PairId, Pair]) -> None:
+        for pair_id, pair in due.items():
+            try:
+                await self._measure(session, pair_id, pair)
+            except MeasureError as error:
+                self._fail({pair_id: pair}, login, error)
+                if error.session_lost:
+                    await self._drop(login)
+                    # An idle session dies with the server's restart; only a new one can tell how things are.
+                    fresh = await self._session(login)
+                    if isinstance(fresh, MeasureError):
+                        self._fail(due, login, fresh)
+                        return
+                    session = fresh
+                    self._track(pair_id).next_look = 0.0
+
+    async def _measure(self, session: Session, pair_id: PairId, pair: Pair) -> None:
+        track = self._track(pair_id)
+        began = self.clock()
+        info = await session.inspect(pair)
+        floor = track.start(began)
+        try:
+            sample = await self._sample(session, pair, floor=floor, known_floor=track.floor)
+        finally:
+            track.looked(began=began, ended=self.clock(), swept=floor == LOWEST_ID, interval=self.interval)
+        track.found(oldest_id=sample.oldest_id, highest_id=sample.highest_id)
+        exact = is_exact(sample.counted)
+        # A count that took too long found nothing out, but the oldest row is one.
+        rows = int(sample.oldest_id is not None) if sample.counted is None else sample.counted
+        if not exact and not pair.leftover:
+            rows = max(rows, await session.estimate(pair, floor=track.floor))
+        backlog = self._backlog(pair, info, sample, rows=rows, exact=exact, track=track)
+        if pair.leftover and rows > 0:
+            backlog = replace(backlog, routes=await session.routes(pair, floor=track.floor))
+        self.report(pair_id, backlog)
+
+    async def _sample(self, session: Session, pair: Pair, *, floor: int, known_floor: int) -> Sample:
+        """Look from the floor; if that takes too long, from where the last look ended, then without counting."""
+        for start, count in ((floor, True), (known_floor, True)):
+            try:
+                return await session.sample(pair, floor=start, count=count)
+            except MeasureError as error:
+                if not error.too_slow:
+                    raise
+                if start == known_floor:
+                    break
+        return await session.sample(pair, floor=known_floor, count=False)
+
+    def _backlog(self, pair: Pair, info: TableInfo, sample: Sample, *, rows: int, exact: bool, track: Track) -> Backlog:
+        history = self._histories.setdefault(table_id(pair), IdHistory())
+        history.observe(clock=sample.clock, highest=sample.highest_id)
+        lag, lag_exact = history.lag(oldest_id=sample.oldest_id, oldest_age=sample.oldest_age, clock=sample.clock)
+        return Backlog(
+            rows=rows,
+            exact=exact,
+            lag_seconds=lag,
+            lag_exact=lag_exact,
+            highest_id=history.highest,
+            whole_table=pair.match.everything,
+            index_missing=not info.index_on_id,
+            at=self.wall(),
+            believe_until=self.wall() + max(0.0, track.next_look - self.clock()) + GRACE_SECONDS,
+        )
+
+    def _fail(self, pairs: Mapping[PairId, Pair], login: LoginId, error: MeasureError) -> None:
+        refused = self._refused.get(login)
+        now = self.wall()
+        for pair_id in pairs:
+            next_look = max(self._track(pair_id).next_look, 0.0 if refused is None else refused.retry_at)
+            wait = max(self.interval, next_look - self.clock())
+            self.report(
+                pair_id,
+                Failure(reason=error.reason, message=error.message, at=now, believe_until=now + wait + GRACE_SECONDS),
+            )
+
+    async def _drop(self, login: LoginId) -> None:
+        session = self._sessions.pop(login, None)
+        if session is not None:
+            await session.close()
+
+    async def _forget(self, pairs: Mapping[PairId, Pair]) -> None:
+        """Drop what belongs to pairs that are no longer measured."""
+        logins = {LoginId.of(pair) for pair in pairs.values()}
+        tables = {table_id(pair) for pair in pairs.values()}
+        for login in [login for login in self._sessions if login not in logins]:
+            await self._drop(login)
+        self._refused = {login: refused for login, refused in self._refused.items() if login in logins}
+        self._tracks = {pair_id: track for pair_id, track in self._tracks.items() if pair_id in pairs}
+        self._histories = {table: history for table, history in self._histories.items() if table in tables}
+
+
+def _unreachable(login: LoginId) -> MeasureError:
+    """In the words for this login: another one's, which was tried, may be none of its business."""
+    place = Place(address=login.database.address, dbname=login.database.dbname)
+    return MeasureError("DatabaseUnreachable", describe("DatabaseUnreachable", place), session_lost=True)
+
+
+def unknown_host(login: LoginId) -> MeasureError:
+    """No name that a pod of the namespace would try has an address."""
+    place = Place(address=login.database.address, dbname=login.database.dbname)
+    hint = (
+        f"the name {', '.join(login.database.servers)} does not exist for pods of namespace {login.namespace}: "
+        "correct host, or create the Service"
+    )
+    return MeasureError("DatabaseUnreachable", describe("DatabaseUnreachable", place, hint=hint), session_lost=True)
+
+
+def missing_credentials(login: LoginId, secret: str, problem: str) -> MeasureError:
+    """A Secret is missing or cannot be used."""
+    place = Place(address=login.database.address, dbname=login.database.dbname)
+    hint = f"Secret {login.namespace}/{secret} {problem}"
+    return MeasureError("CredentialsMissing", describe("CredentialsMissing", place, hint=hint), session_lost=False)

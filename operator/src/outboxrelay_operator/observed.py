@@ -1,0 +1,99 @@
+"""What is known of one OutboxRelay and its objects in one pass: gathered first, then decided upon. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from outboxrelay_operator.api.spec import OutboxRelaySpec
+from outboxrelay_operator.pairs import Key, Owner, Pair, pairs_of
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SecretState:
+    """What may be known of a Secret: not its values."""
+
+    version: str
+    keys: frozenset[str]
+    problem: str = ""
+    """Why it cannot be read; then the rest is unknown."""
+
+
+@dataclass(slots=True)
+class Observed:
+    """One OutboxRelay as last seen. What the operator itself applied is put in, so that it stays true."""
+
+    owner: Owner
+    generation: int
+    spec: OutboxRelaySpec | None
+    """None if it breaks a rule; then `problem` says which."""
+
+    problem: str
+    pairs: tuple[Pair, ...]
+    status: Object
+    """The status that is stored now; {} if there is none."""
+
+    configs: dict[str, str] = field(default_factory=dict)
+    """Configurations of the relays by pair, rendered once for as long as the spec stays what it is."""
+
+    wanted: dict[str, Object] = field(default_factory=dict)
+    """The Deployments that are wanted by pair, rendered again only if the number of pods changes."""
+
+    shared: dict[str, Object] = field(default_factory=dict)
+    """What all its relays share, by kind: of each kind there is one at most."""
+
+    deployments: dict[str, Object] = field(default_factory=dict)
+    """Deployments with the labels of this OutboxRelay, by name; whoever owns them."""
+
+    budgets: dict[str, Object] = field(default_factory=dict)
+    """PodDisruptionBudgets, in the same way."""
+
+    def of_kind(self, kind: str) -> dict[str, Object]:
+        """Those of the pairs, by name."""
+        return {"Deployment": self.deployments, "PodDisruptionBudget": self.budgets}[kind]
+
+    @property
+    def config_map(self) -> Object | None:
+        """The config map, if there is one."""
+        return self.shared.get("ConfigMap")
+
+
+def parse(relay: Object) -> Observed:
+    """The part of `Observed` that the OutboxRelay itself tells."""
+    meta = relay["metadata"]
+    owner = Owner(
+        key=Key(meta["namespace"], meta["name"]), uid=meta["uid"], created=meta.get("creationTimestamp") or ""
+    )
+    spec, problem = _spec(relay.get("spec") or {})
+    return Observed(
+        owner=owner,
+        generation=meta.get("generation") or 1,
+        spec=spec,
+        problem=problem,
+        pairs=pairs_of(owner.key, spec) if spec is not None else (),
+        status=relay.get("status") or {},
+    )
+
+
+def _spec(raw: Mapping[str, object]) -> tuple[OutboxRelaySpec | None, str]:
+    try:
+        return OutboxRelaySpec.model_validate(raw), ""
+    except ValidationError as error:
+        problems = (
+            f"{'.'.join(['spec', *(str(part) for part in item['loc'])])}: {item['msg'].removeprefix('Value error, ')}"
+            for item in error.errors(include_input=False, include_url=False, include_context=False)
+        )
+        return None, "; ".join(problems)
+
+
+def controller_uid(obj: Object) -> str | None:
+    """The uid of the object's controller, if it has one."""
+    for reference in obj["metadata"].get("ownerReferences") or ():
+        if reference.get("controller"):
+            return str(reference["uid"])
+    return None

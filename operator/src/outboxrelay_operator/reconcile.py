@@ -1,0 +1,226 @@
+"""One pass over one OutboxRelay: reads as a specification. What is remembered between passes is in `Fleet`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+
+from outboxrelay_operator.apply import carry_out, has_work
+from outboxrelay_operator.assemble import judge_pairs
+from outboxrelay_operator.attempts import Attempts
+from outboxrelay_operator.autoscaler import Autoscaler
+from outboxrelay_operator.credentials import pods_to_tell, secret_names, waiting_for_secrets
+from outboxrelay_operator.desired.deployment import RelayImage
+from outboxrelay_operator.desired.network_policy import NetworkRules
+from outboxrelay_operator.fleet import Fleet
+from outboxrelay_operator.gather import gather
+from outboxrelay_operator.kube import Kube, KubeError
+from outboxrelay_operator.measure.loop import Measurer
+from outboxrelay_operator.measurements import Backlog, PairId
+from outboxrelay_operator.memory import Memory
+from outboxrelay_operator.metrics import Metrics
+from outboxrelay_operator.observed import Observed, SecretState
+from outboxrelay_operator.pairs import Key, Pair
+from outboxrelay_operator.plan import NOTHING, Plan, make_plan
+from outboxrelay_operator.rollouts import Asked, Rollouts, rolls, unasked
+from outboxrelay_operator.secret_reader import SecretReader
+from outboxrelay_operator.standing import Standing
+from outboxrelay_operator.status import next_status
+from outboxrelay_operator.unrouted import Leftover, leftovers
+from outboxrelay_operator.writer import Writer
+
+START_SECONDS = 15.0
+"""How long after a start a status from before is left as it is until there is something to say."""
+
+FIRST_LOOK_SECONDS = 1.0
+
+WAITING_SECONDS = 4.0
+"""Between two passes while a Secret is missing or refused, or lanes belong to nobody; of a Secret also its age."""
+
+STEADY_SECONDS = 15.0
+"""The longest pause between two passes: measurements grow old, and Secrets may go."""
+
+FORBIDDEN_SECONDS = 600.0
+"""How long a resource may be unreadable for want of a right before it stands in nobody's way any more."""
+
+TAKEN_SECONDS = 10.0
+"""How soon to look again whether a name that is taken is free: nobody tells when an object of others goes."""
+
+SECRET_AGE_SECONDS = 10.0
+SECRETS_PER_SECOND = 5.0
+"""How old the state of a Secret may be while all is well: older if there are very many. While something waits
+for one, five times as many are read."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Reconciler:
+    """Brings one OutboxRelay at a time to what its spec says. `wall` is Unix time; `wake` asks for another pass."""
+
+    kube: Kube
+    fleet: Fleet
+    secrets: SecretReader | None
+    """None: Secrets are not read, and relays measure."""
+
+    memory: Memory
+    measurer: Measurer
+    writer: Writer
+    metrics: Metrics
+    image: RelayImage
+    rollouts: Rollouts
+    network: NetworkRules | None
+    """None: no NetworkPolicy is made."""
+
+    wake: Callable[[Key, float], None]
+    wall: Callable[[], float]
+    _attempts: dict[Key, Attempts] = field(default_factory=dict)
+    _standing: dict[Key, Standing] = field(default_factory=dict)
+    _autoscalers: dict[Key, Autoscaler] = field(default_factory=dict)
+    _asked: dict[Key, Asked] = field(default_factory=dict)
+    _started: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._started = self.wall()
+
+    async def reconcile(self, key: Key) -> None:
+        """One pass. Raises `KubeError` when it should be repeated soon."""
+        try:
+            await self._pass(key)
+        except Exception:
+            self._wake_all(self.rollouts.missed(key))
+            raise
+
+    async def _pass(self, key: Key) -> None:
+        now, attempts = self.wall(), self._attempts.setdefault(key, Attempts())
+        remembered = self.fleet.seen(key)
+        observed = remembered or await self._read(key)
+        plan, secrets = await self._plan(observed)
+        if remembered is not None and has_work(plan, remembered, attempts, now=now):
+            # Nothing is changed from memory: the resource may be gone, or say something else.
+            observed = await self._read(key)
+            plan, secrets = await self._plan(observed)
+        if observed is None:
+            self._forget(key)
+            return
+        outcome = await carry_out(self.kube, plan, observed, attempts, applied=self.metrics.applied, now=now)
+        unrouted = self._measure(observed)
+        now = self.wall()
+        standing, autoscaler = self._standing.setdefault(key, Standing()), self._autoscalers[key]
+        judged = judge_pairs(observed, plan, self.memory, standing, autoscaler, refused=outcome.refused, now=now)
+        self._wake_all(self.rollouts.note(key, rolling=rolls(judged), waiting=bool(plan.held)))
+        status = next_status(
+            observed,
+            judged,
+            now=now,
+            leftovers=self._leftovers(unrouted, now=now),
+            through_relays=self.secrets is None,
+        )
+        if not plan.blocked and not outcome.refused and self._knows_too_little(observed, now=now):
+            pause = FIRST_LOOK_SECONDS
+        else:
+            self.fleet.reported(key, status)
+            pause = await self.writer.write(observed, status, now=now)
+        if self.secrets is not None:
+            changed = self.fleet.secrets_changed(key, secrets)
+            if changed:
+                self.measurer.retry_soon(observed.pairs)
+            for pod, versions in pods_to_tell(judged, secrets, changed=changed):
+                await self.writer.tell_pod(key.namespace, pod, versions)
+        self.fleet.set_waiting(key, waiting_for_secrets(judged))
+        soon = self.fleet.is_waiting(key) or standing.pending()
+        scaling = autoscaler.next_look(now=now)
+        self.wake(
+            key, min(pause, WAITING_SECONDS if soon else STEADY_SECONDS, STEADY_SECONDS if scaling is None else scaling)
+        )
+        if any(finding.reason == "NameTaken" for finding in plan.blocked.values()):
+            self.fleet.read_again(key, TAKEN_SECONDS)
+            self.wake(key, TAKEN_SECONDS)
+        if outcome.retry_at is not None:
+            self.wake(key, max(0.0, outcome.retry_at - self.wall()))
+        if outcome.error is not None:
+            raise outcome.error
+
+    async def _read(self, key: Key) -> Observed | None:
+        self.fleet.reading(key)
+        try:
+            observed = await gather(self.kube, key)
+        except KubeError as error:
+            self.fleet.invalidate(key)
+            # A right that is missing says nothing of the resource: an API server that has just started refuses
+            # much. Only after long its namespace must be taken for deleted, together with our right in it.
+            if error.status == HTTPStatus.FORBIDDEN and self.fleet.forbidden_for(key) >= FORBIDDEN_SECONDS:
+                self._forget(key)
+            raise
+        if observed is not None:
+            self.fleet.saw(observed)
+            self._wake_all(self.fleet.claim(observed))
+        return observed
+
+    async def _plan(self, observed: Observed | None) -> tuple[Plan, Mapping[str, SecretState | None]]:
+        if observed is None:
+            return NOTHING, {}
+        states = await self._secret_states(observed, self.secrets)
+        key = observed.owner.key
+        lost = self.fleet.lost(key)
+        autoscaler = self._autoscalers.setdefault(key, Autoscaler(may_sleep=self.secrets is not None))
+        scaled = autoscaler.decide(observed, self.memory, lost=lost.keys(), now=self.wall())
+        plan = make_plan(
+            observed,
+            lost=lost,
+            secrets=None if self.secrets is None else states,
+            image=self.image,
+            scaled=scaled,
+            network=self.network,
+        )
+        asked = self._asked.setdefault(key, Asked()).note(plan, observed)
+        queued = unasked(plan, observed, asked)
+        return (plan.holding(queued) if queued and not self.rollouts.ask(key) else plan), states
+
+    async def _secret_states(self, observed: Observed, reader: SecretReader | None) -> Mapping[str, SecretState | None]:
+        if reader is None:
+            return {}
+        key = observed.owner.key
+        waiting = self.fleet.is_waiting(key)
+        youngest, rate = (
+            (WAITING_SECONDS, 5 * SECRETS_PER_SECOND) if waiting else (SECRET_AGE_SECONDS, SECRETS_PER_SECOND)
+        )
+        max_age = max(youngest, reader.known / rate)
+        names = sorted({name for pair in observed.pairs for name in secret_names(pair)})
+        return {name: await reader.state(key.namespace, name, max_age=max_age) for name in names}
+
+    def _wake_all(self, keys: Iterable[Key]) -> None:
+        for key in keys:
+            self.wake(key, 0.0)
+
+    def _measure(self, observed: Observed) -> tuple[Pair, ...]:
+        """Choose what is measured; returns what of it no topic takes."""
+        key, lost = observed.owner.key, self.fleet.lost(observed.owner.key)
+        pairs = [pair for pair in observed.pairs if pair.name not in lost]
+        unrouted = leftovers(pairs, self.fleet.neighbours(key))
+        # A relay sees the rows of its own pair only.
+        measured = [*pairs, *(unrouted if self.secrets is not None else ())]
+        self.measurer.measure(key, measured)
+        self.memory.watch(key, [PairId(key, pair.name) for pair in measured])
+        return unrouted
+
+    def _leftovers(self, unrouted: Sequence[Pair], *, now: float) -> list[Leftover]:
+        measured = [(pair, self.memory.measurement(PairId(pair.key, pair.name))) for pair in unrouted]
+        return [
+            Leftover(pair, found if isinstance(found, Backlog) and now <= found.believe_until else None)
+            for pair, found in measured
+        ]
+
+    def _knows_too_little(self, observed: Observed, *, now: float) -> bool:
+        """Whether a status that still holds would be replaced by one that knows less: just after a start."""
+        holds = observed.status.get("observedGeneration") == observed.generation
+        return holds and now - self._started < START_SECONDS and not self.memory.complete(observed.owner.key)
+
+    def _forget(self, key: Key) -> None:
+        self.measurer.measure(key, ())
+        self.memory.watch(key, ())
+        self.writer.forget(key)
+        self._attempts.pop(key, None)
+        self._standing.pop(key, None)
+        self._autoscalers.pop(key, None)
+        self._asked.pop(key, None)
+        self._wake_all([*self.fleet.forget(key), *self.rollouts.forget(key)])

@@ -1,0 +1,274 @@
+"""The command line: `outboxrelay run|check|sql|lag|drain --config FILE`, and the wiring of the parts."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import logging
+import os
+import random
+import socket
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from outboxrelay import logs, preflight
+from outboxrelay.config import ConfigError, RelayConfig, digest, parse
+from outboxrelay.draining import Watch
+from outboxrelay.engine import Engine
+from outboxrelay.health import HealthServer, Routes, routes, waiting_routes
+from outboxrelay.looking import Looker
+from outboxrelay.ports import StoreError
+from outboxrelay.publishers.choice import kafka_publisher
+from outboxrelay.publishers.dead_letter import kafka_dead_letters
+from outboxrelay.status import StatusBoard
+from outboxrelay.stop import StopSignal
+from outboxrelay.stores import lag, setup
+from outboxrelay.stores.backlog import BacklogMeter
+from outboxrelay.stores.postgres import PostgresStore
+
+_log = logging.getLogger(__name__)
+
+EXIT_OK: Final = 0
+EXIT_FINDINGS: Final = 1
+EXIT_CONFIG: Final = 2
+
+_COLLECT_EVERY: Final = (200_000, 10, 10)
+"""New objects, and collections of each generation, before the next is looked through for cycles."""
+
+DIGEST_VARIABLE: Final = "OUTBOXRELAY_CONFIG_DIGEST"
+"""If set, `run` waits until the configuration file has this digest: a mounted file may be older than the pod."""
+
+_DIGEST_POLL_SECONDS: Final = 0.5
+_EXIT_WITHIN_SECONDS: Final = 8.0
+
+
+class LoadedConfig(NamedTuple):
+    """A configuration, and the digest of the text it came from."""
+
+    config: RelayConfig
+    digest: str
+
+
+def main(arguments: Sequence[str], *, stop: StopSignal) -> int:
+    """Run one command; returns the exit code. `stop` is set when the process is asked to end."""
+    parser = argparse.ArgumentParser(
+        prog="outboxrelay", description="Carry rows of a PostgreSQL outbox table to a Kafka topic."
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    run_parser = commands.add_parser("run", help="carry rows until the process is asked to end")
+    check_parser = commands.add_parser("check", help="prove that database and topic are fit, and say what is not")
+    sql_parser = commands.add_parser("sql", help="print the SQL that the table lacks, for its owner to run")
+    lag_parser = commands.add_parser("lag", help="tell how many rows wait, since when, and who is in the way")
+    drain_parser = commands.add_parser("drain", help="carry rows until none waits, then end")
+    for command in (run_parser, check_parser, sql_parser, lag_parser, drain_parser):
+        command.add_argument(
+            "--config", type=Path, required=True, metavar="FILE", help="the configuration, a JSON file"
+        )
+    for command in (check_parser, lag_parser):
+        command.add_argument("--json", action="store_true", help="print one JSON document")
+    sql_parser.add_argument("--new", action="store_true", help="a whole new table, without asking the database")
+    sql_parser.add_argument("--role", metavar="NAME", help="the relay's user, if not the one of the configuration")
+    drain_parser.add_argument(
+        "--timeout", type=float, metavar="SECONDS", help="give up after so long, with exit code 1; default: never"
+    )
+    options = parser.parse_args(arguments)
+    # What libpq would take from the environment must come from the configuration alone.
+    for name in [name for name in os.environ if name.startswith("PG")]:
+        del os.environ[name]
+    try:
+        return _command(options, stop)
+    except ConfigError as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_CONFIG
+    except StoreError as error:
+        sys.stderr.write(f"{error.reason}: {error.message}\n")
+        return EXIT_FINDINGS
+
+
+def _command(options: argparse.Namespace, stop: StopSignal) -> int:
+    match options.command:
+        case "run":
+            return _run(options.config, stop)
+        case "check":
+            return _check(options.config, as_json=options.json)
+        case "sql":
+            return _sql(options.config, new=options.new, role=options.role)
+        case "lag":
+            return _lag(options.config, as_json=options.json)
+        case _:
+            return _drain(options.config, stop, within_seconds=options.timeout)
+
+
+def read_config(path: Path) -> LoadedConfig:
+    """The configuration and its digest.
+
+    Raises:
+        ConfigError: the file cannot be read or used.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read configuration {path}: {error}") from None
+    return LoadedConfig(parse(text, source=str(path)), digest(text))
+
+
+def _check(path: Path, *, as_json: bool) -> int:
+    config = read_config(path).config
+    logs.configure(style="text", level="error", pair=config.pair.name)
+    found = preflight.run(config)
+    sys.stdout.write(found.model_dump_json(indent=2) + "\n" if as_json else found.text())
+    return EXIT_OK if found.ok else EXIT_FINDINGS
+
+
+def _sql(path: Path, *, new: bool, role: str | None) -> int:
+    config = read_config(path).config
+    logs.configure(style="text", level="error", pair=config.pair.name)
+    user = role or setup.relay_user(config)
+    sys.stdout.write(setup.for_new_table(config, role=user) if new else setup.for_what_is_missing(config, role=user))
+    return EXIT_OK
+
+
+def _lag(path: Path, *, as_json: bool) -> int:
+    config = read_config(path).config
+    logs.configure(style="text", level="error", pair=config.pair.name)
+    found = lag.measure(config)
+    sys.stdout.write(found.model_dump_json(indent=2) + "\n" if as_json else found.text())
+    return EXIT_OK
+
+
+def _drain(path: Path, stop: StopSignal, *, within_seconds: float | None) -> int:
+    """Beside relays that run, it is one more of them for a while; it serves no /status, since theirs is in use."""
+    loaded = read_config(path)
+    config = loaded.config
+    logs.configure(style="text", level=config.log_level, pair=config.pair.name)
+    pod = f"{os.environ.get('POD_NAME') or socket.gethostname()}-drain"
+    status = StatusBoard(config, pod=pod, config_digest=loaded.digest)
+    watch = Watch(lag.Waiting(config), stop=stop, within_seconds=within_seconds, clock=time.monotonic)
+    thread = watch.start()
+    _engine(config, pod=pod, status=status, stop=stop).run()
+    stop.set()
+    thread.join()
+    if watch.empty:
+        sys.stdout.write(
+            f"drained: no row of {config.table.qualified} waits for {config.kafka.topic}"
+            f" ({status.sent_rows} sent by this process)\n"
+        )
+        return EXIT_OK
+    why = f"; {status.parked_total} rows are parked" if status.parked_total else ""
+    if status.last_error is not None:
+        why += f"; the last error: {status.last_error.message}"
+    sys.stderr.write(f"not drained: ended while rows of {config.table.qualified} wait{why}\n")
+    return EXIT_FINDINGS
+
+
+def _engine(config: RelayConfig, *, pod: str, status: StatusBoard, stop: StopSignal) -> Engine:
+    return Engine(
+        store=PostgresStore(config),
+        publisher=kafka_publisher(config, client_id=f"outboxrelay-{pod}"),
+        tuning=config.tuning,
+        status=status,
+        stop=stop,
+        clock=time.monotonic,
+        rng=random.SystemRandom(),
+        on_error=config.on_error,
+        dead_letters=kafka_dead_letters(config, client_id=f"outboxrelay-{pod}"),
+    )
+
+
+def _run(path: Path, stop: StopSignal) -> int:
+    wanted = os.environ.get(DIGEST_VARIABLE)
+    loaded = _await_config(path, wanted, stop) if wanted else read_config(path)
+    if loaded is None:
+        return EXIT_OK
+    config = loaded.config
+    logs.configure(style=config.log_format, level=config.log_level, pair=config.pair.name)
+    pod = os.environ.get("POD_NAME") or socket.gethostname()
+    status = StatusBoard(config, pod=pod, config_digest=loaded.digest)
+    # One cycle may hold a connect, two statements and a check of the brokers, each up to its time-out.
+    connecting = config.database.connect_timeout_seconds * len(config.database.servers)
+    dead_after = 30 + connecting + 2 * config.tuning.statement_timeout_seconds
+    looker = Looker(
+        BacklogMeter(config, clock=time.monotonic), monotonic=time.monotonic, wall=time.time, rng=random.SystemRandom()
+    )
+    looker.start()
+    answers = routes(status, dead_after_seconds=dead_after, looker=looker)
+    server = _serve(config.listen_host, config.listen_port, answers)
+    threading.Thread(target=_end_in_time, args=(stop,), name="end-in-time", daemon=True).start()
+    # A batch is some ten thousand objects that live for milliseconds and form no cycles; looking for cycles among them
+    # at the usual pace takes a fifth of the relay's time.
+    gc.freeze()
+    gc.set_threshold(*_COLLECT_EVERY)
+    _engine(config, pod=pod, status=status, stop=stop).run()
+    server.stop()
+    looker.stop()
+    _log.info("ended")
+    return EXIT_OK
+
+
+def _await_config(path: Path, wanted: str, stop: StopSignal) -> LoadedConfig | None:
+    """Wait for the file with the digest `wanted`, alive but not ready; None if the process shall end first.
+
+    Raises:
+        ConfigError: the file with that digest cannot be used.
+    """
+    server: HealthServer | None = None
+    try:
+        while not stop.is_set():
+            text = _text_of(path)
+            if text is not None and digest(text) == wanted:
+                return LoadedConfig(parse(text, source=str(path)), wanted)
+            if server is None:
+                server = _serve_while_waiting(text, wanted)
+            stop.wait(_DIGEST_POLL_SECONDS)
+        return None
+    finally:
+        if server is not None:
+            server.stop()
+
+
+def _text_of(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _serve_while_waiting(text: str | None, wanted: str) -> HealthServer:
+    """At the address of the configuration that is there, if it can be read, else at the default one."""
+    fields = RelayConfig.model_fields
+    host, port = str(fields["listen_host"].default), int(fields["listen_port"].default)
+    if text is not None:
+        try:
+            stale = parse(text, source="the configuration before")
+        except ConfigError as error:
+            _log.warning("%s", error)
+        else:
+            host, port = stale.listen_host, stale.listen_port
+            logs.configure(style=stale.log_format, level=stale.log_level, pair=stale.pair.name)
+    _log.info("waiting for configuration %s; what is there is %s", wanted, "missing" if text is None else digest(text))
+    return _serve(host, port, waiting_routes(wanted))
+
+
+def _serve(host: str, port: int, answers: Routes) -> HealthServer:
+    try:
+        server = HealthServer(host=host, port=port, routes=answers)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot listen on {host or 'all addresses'} port {port}: {error.strerror}; choose another listen_port"
+        ) from None
+    server.start()
+    _log.info("serving /status on port %d", server.port)
+    return server
+
+
+def _end_in_time(stop: StopSignal) -> None:
+    """End the process even if a driver call does not come back: what is in flight is then sent again."""
+    stop.wait(None)
+    time.sleep(_EXIT_WITHIN_SECONDS)
+    _log.warning("not ended %.0f s after the request; leaving what is in flight to be sent again", _EXIT_WITHIN_SECONDS)
+    logging.shutdown()
+    os._exit(EXIT_OK)

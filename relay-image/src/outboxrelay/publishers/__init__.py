@@ -1,0 +1,1 @@
+"""Where messages go: one adapter per kind of broker."""

@@ -1,0 +1,1 @@
+"""How a row becomes a message: one module per format, chosen once for a configuration."""

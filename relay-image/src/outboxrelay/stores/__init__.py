@@ -1,0 +1,1 @@
+"""Where outbox rows come from: one adapter per kind of database."""

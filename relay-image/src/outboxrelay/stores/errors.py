@@ -1,0 +1,53 @@
+"""From psycopg's errors to the reasons of the report.
+
+What a failure means is decided in `outboxrelay.dberrors`, as in the operator. Here only causes are added that the
+relay knows better. No text of libpq or of the server is passed on: it may quote connection strings and values.
+"""
+
+from __future__ import annotations
+
+import psycopg
+from psycopg import errors
+
+from outboxrelay.config import RelayConfig
+from outboxrelay.dberrors import Place, cause, classify, describe
+from outboxrelay.ports import StoreError
+from outboxrelay.stores.encoding import UNCONVERTIBLE
+
+
+def place(config: RelayConfig, *, user: str | None = None, host: str | None = None) -> Place:
+    """Where we were, for messages; `host` if it was one of several."""
+    database = config.database
+    if host is not None:
+        database = database.model_copy(update={"host": host, "hosts": ()})
+    return Place(address=database.address, dbname=database.dbname, user=user, table=config.table.qualified)
+
+
+def translate(
+    error: psycopg.Error, *, config: RelayConfig, attempt: str, user: str | None = None, host: str | None = None
+) -> StoreError:
+    """The StoreError for what psycopg raised while doing `attempt` (a phrase like "reading rows")."""
+    text = str(error)
+    sqlstate = error.sqlstate
+    reason = classify(sqlstate=sqlstate, text=text)
+    hint: str | None = None
+    if isinstance(error, errors.QueryCanceled):
+        hint = (
+            "the statement was cancelled or took longer than tuning.statement_timeout_seconds: look for locks and load"
+        )
+    elif isinstance(error, UNCONVERTIBLE):
+        hint = "a text has no form in UTF-8: from now on it is sent as the bytes it is; mend the row if that is wrong"
+    elif isinstance(error, errors.OutOfMemory) and "shared memory" in text:
+        hint = "the server's lock table is full: raise max_locks_per_transaction; a relay needs a lock for each lane"
+    elif sqlstate is None and not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        # Made by psycopg itself, neither by the server nor by the network.
+        reason, hint = "DatabaseError", f"{type(error).__name__} in the relay's own driver"
+    elif type(error).__name__ == "_WaitTimeout":
+        reason, hint = "DatabaseUnreachable", "the server does not answer; the session is given up"
+    elif sqlstate is None and reason == "DatabaseUnreachable":
+        hint = f"{cause(text) or 'no connection'}: check host, port and network policies, and that the server runs"
+    elif sqlstate is None and "password authentication failed" in text:
+        # libpq keeps the code of a refused login to itself; this text has only one.
+        sqlstate = "28P01"
+    where = place(config, user=user, host=host)
+    return StoreError(reason, f"{attempt} failed: {describe(reason, where, sqlstate=sqlstate, hint=hint)}")

@@ -1,0 +1,714 @@
+"""The outbox table in PostgreSQL, in Delete mode, read and settled over one session that also holds the locks.
+
+Why the order of a key holds. Writers of one key take the key's lock before their id is drawn, so when a row of a key
+is visible, every row of that key with a lower id was committed before it and is visible too. A batch is the lowest ids
+there are, so for each key it holds the lowest rows that were not sent. The next batch is read only after this one was
+acknowledged and settled, and again from the floor, not from the last id: a row with a lower id that became visible in
+between belongs to another transaction, and may well be the predecessor of a row not yet read.
+
+The next batch may be read while this one is in flight (`ask`), since it leaves out the very ids in flight and nothing
+else below them: for each key it again holds the lowest rows that were not sent. It must not be published before the
+outcome of this one is known.
+
+One session does everything: whoever lost the session has lost the lanes, and cannot remove a row any more either.
+"""
+
+from __future__ import annotations
+
+import functools
+import select
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
+
+import psycopg
+from psycopg import abc, errors, pq, sql
+from psycopg.adapt import Transformer
+from psycopg.types.numeric import Int8
+
+from outboxrelay.config import RelayConfig
+from outboxrelay.extras import extras_of
+from outboxrelay.ports import Batch, Row, RowFault, RowsLockedError, Stop, StoreError, Wake, WideRow
+from outboxrelay.report import Holder
+from outboxrelay.stores.cleanup import Cleanup
+from outboxrelay.stores.encoding import UNCONVERTIBLE, Texts, texts_of
+from outboxrelay.stores.errors import place, translate
+from outboxrelay.stores.floor import Floor
+from outboxrelay.stores.holders import holding_vacuum_back, locking, words
+from outboxrelay.stores.lane_column import Generated, generated
+from outboxrelay.stores.locks import require_room
+from outboxrelay.stores.membership import Membership
+from outboxrelay.stores.policy import policy_of
+from outboxrelay.stores.question import Questions
+from outboxrelay.stores.session import Connection, connect
+from outboxrelay.stores.sharing import EvenShare
+from outboxrelay.stores.sql import BEYOND_BOUND, KEY, SNAPSHOT, Shape, Statements
+from outboxrelay.stores.statement import Statement, array
+from outboxrelay.stores.table import columns_to_move, inspect, table_oid
+from outboxrelay.stores.wake import Listener
+
+_make_row: Callable[[Sequence[Any]], Row] = functools.partial(tuple.__new__, Row)
+_make_wide_row: Callable[[Sequence[Any]], Row] = functools.partial(tuple.__new__, WideRow)
+
+
+_SLOW_READ_SECONDS: Final = 0.02
+_LOOK_FURTHER_SECONDS: Final = 1.0
+_LOOK_SECONDS: Final = 0.1
+"""How often to look at who writes to the table. The floor lags that far behind, and reads walk over dead rows."""
+
+_SWEEP_SHARE: Final = 20
+"""A full sweep may take no more than about this fraction of the time."""
+
+_LONGEST_NOTE: Final = 1000
+
+_CLEANING_LANE: Final = 0
+"""Whoever owns this lane cleans up for all: two at a time would only be in each other's way."""
+
+
+@dataclass
+class _Question:
+    """A question for rows whose answer was not handed out yet."""
+
+    limit: int
+    exact: bool
+    sweeping: bool = False
+    """Whether it begins at the low end only for what nobody expects there."""
+
+    answer: pq.abc.PGresult | psycopg.Error | None = None
+    rows: list[Row] | None = None
+    rewound: int | None = None
+    """The lowest row that the caller handed back meanwhile: the answer says nothing of it."""
+
+
+@dataclass
+class _Removal:
+    """Rows that the server was told to remove."""
+
+    ids: Sequence[int]
+    outcome: int | psycopg.Error | None = None
+    """How many it removed; None while it has not answered."""
+
+
+@dataclass
+class _Session:
+    """What lives and ends with one connection."""
+
+    connection: Connection
+    statements: Statements
+    questions: Questions
+    membership: Membership
+    loader: abc.Transformer
+    note: sql.Composed | None
+    columns: Sequence[str]
+    lanes: Sequence[Generated]
+    cleanup: Cleanup | None
+    listener: Listener | None
+    texts: Texts | None
+    open: _Question | None = None
+    removal: _Removal | None = None
+
+
+class PostgresStore:
+    """`OutboxStore` over psycopg."""
+
+    def __init__(self, config: RelayConfig, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._config = config
+        self._clock = clock
+        self._connection: Connection | None = None
+        self._opened: _Session | None = None
+        self._extras = extras_of(config)
+        self._make_row = _make_wide_row if self._extras else _make_row
+        self._floor = Floor()
+        self._settled_up_to: int | None = None
+        """The highest id that was read and settled, until the server was looked at."""
+        self._looked_at = float("-inf")
+        self._swept_at = float("-inf")
+        self._sweep_interval = config.tuning.full_sweep_seconds
+        self._looked_further_at = float("-inf")
+        self._left_out: frozenset[int] = frozenset()
+        self._held_back_by: Holder | None = None
+        self._cleanup_trouble: str | None = None
+        self._holders_at = float("-inf")
+        self._text_refused = False
+        """Whether the server could not turn a text into UTF-8; from the next session on they come as they are."""
+        self._share = EvenShare(rows=config.tuning.batch_rows, size=config.tuning.batch_bytes)
+        self._held: tuple[Collection[bytes], bytes] = ((), b"{}")
+
+    def open(self) -> None:
+        """See `OutboxStore.open`."""
+        self.close()
+        self._connection = connect(self._config)
+        try:
+            types = inspect(self._connection, self._config)
+            columns = columns_to_move(self._connection, self._config)
+            lanes = self._generated()
+            require_room(self._connection, self._config)
+        except psycopg.Error as error:
+            raise self._lost(error, "looking at the table") from None
+        except StoreError:
+            self.close()
+            raise
+        policy = policy_of(self._config, types, columns=columns)
+        forget = policy.cleanup()
+        rest = self._config.tuning.clean_up_rest_seconds
+        texts = texts_of(self._connection.info.parameter_status("server_encoding"), refused=self._text_refused)
+        statements = Statements(
+            table=self._config.table,
+            match=self._config.match,
+            lanes=self._config.lanes,
+            types=types,
+            policy=policy,
+            extras=self._extras,
+            encoding=None if texts is None else texts.encoding,
+        )
+        self._opened = _Session(
+            connection=self._connection,
+            statements=statements,
+            questions=Questions(self._connection),
+            membership=Membership(self._connection, self._config),
+            loader=Transformer(self._connection),
+            note=policy.note(),
+            columns=columns,
+            lanes=lanes,
+            cleanup=None if forget is None else Cleanup(forget, clock=self._clock, rest_seconds=rest),
+            listener=Listener(self._connection, self._config, clock=self._clock)
+            if self._config.table.wake == "Notify"
+            else None,
+            texts=texts,
+        )
+
+    def close(self) -> None:
+        """See `OutboxStore.close`."""
+        connection, self._connection = self._connection, None
+        self._opened = None
+        self._held = ((), b"{}")
+        self._begin_anew()
+        if connection is not None:
+            connection.close()
+
+    def _begin_anew(self) -> None:
+        """Rows may lie anywhere."""
+        self._floor.reset()
+        self._settled_up_to = None
+
+    def rebalance(self) -> frozenset[int]:
+        """See `OutboxStore.rebalance`."""
+        self.drop()
+        session = self._session()
+        try:
+            taken = session.membership.share()
+            self._look_around(session)
+            if session.listener is not None:
+                session.listener.look()
+            self._clean_up(session)
+        except psycopg.Error as error:
+            raise self._lost(error, "sharing the lanes") from None
+        except StoreError:
+            self.close()
+            raise
+        if taken:
+            # Rows of a new lane may lie anywhere. The next read takes its snapshot after the locks were granted.
+            self._begin_anew()
+        return session.membership.owned
+
+    def release(self) -> None:
+        """See `OutboxStore.release`."""
+        self.drop()
+        try:
+            self._session().membership.leave()
+        except psycopg.Error as error:
+            raise self._lost(error, "giving up the lanes") from None
+        self._begin_anew()
+
+    def members(self) -> int:
+        """See `OutboxStore.members`."""
+        return 0 if self._opened is None else self._opened.membership.members
+
+    def cleanup_trouble(self) -> str | None:
+        """See `OutboxStore.cleanup_trouble`."""
+        return self._cleanup_trouble
+
+    def _clean_up(self, session: _Session) -> None:
+        if session.cleanup is None or _CLEANING_LANE not in session.membership.owned:
+            return
+        try:
+            if session.cleanup.run(session.connection) is not None:
+                self._cleanup_trouble = None
+        except psycopg.Error as error:
+            if not self.alive():
+                raise
+            session.cleanup.failed()
+            attempt = "removing rows that were kept long enough"
+            self._cleanup_trouble = translate(error, config=self._config, attempt=attempt).message
+
+    def _generated(self) -> Sequence[Generated]:
+        if self._connection is None or self._config.table.columns.lane is None:
+            return ()
+        oid = table_oid(self._connection, self._config)
+        return () if oid is None else generated(self._connection, self._config, oid)
+
+    def held_back_by(self) -> Holder | None:
+        """See `OutboxStore.held_back_by`."""
+        return self._held_back_by
+
+    def wake(self) -> Wake | None:
+        """See `OutboxStore.wake`."""
+        if self._config.table.wake == "Poll":
+            return None
+        if self._opened is None or self._opened.listener is None:
+            return Wake(ok=False, reason="Starting", message="there is no session")
+        return self._opened.listener.state()
+
+    def rest(self, stop: Stop, seconds: float) -> bool:
+        """See `OutboxStore.rest`."""
+        session = self._session()
+        listener = session.listener
+        if listener is None:
+            stop.wait(seconds)
+            return False
+        if not listener.announced():
+            stop.wait(seconds, also=session.connection.pgconn.socket)
+            if not self.alive():
+                raise StoreError("DatabaseUnreachable", f"the session to {place(self._config)} was ended while idle")
+        return listener.announced()
+
+    def _look_around(self, session: _Session) -> None:
+        """What need not be looked at often: who holds vacuum back, and whether columns were added."""
+        connection = session.connection
+        at_least = self._config.tuning.held_back_seconds
+        if self._clock() - self._holders_at < at_least / 3:
+            return
+        self._holders_at = self._clock()
+        columns = columns_to_move(connection, self._config)
+        if columns != session.columns:
+            self.close()
+            raise StoreError(
+                "DatabaseError",
+                f"looking at the table found other columns than before ({place(self._config)}): starting again, so that"
+                " all of them are kept",
+            )
+        if self._generated() != session.lanes:
+            self.close()
+            raise StoreError(
+                "DatabaseError",
+                f"looking at the table found another lane column than before ({place(self._config)}): starting again,"
+                " so that it is compared with what lanes asks for",
+            )
+        try:
+            found = holding_vacuum_back(connection, at_least=at_least, limit=1)
+        except errors.InsufficientPrivilege:
+            # Some installations hide the views of other sessions from applications. Rows go on without them.
+            found = []
+        self._held_back_by = found[0] if found else None
+
+    def ask(
+        self, *, limit: int, held_keys: Collection[bytes], held_ids: Collection[int], in_flight: Sequence[int]
+    ) -> None:
+        """See `OutboxStore.ask`."""
+        self.drop()
+        now = self._clock()
+        sweeping = now - self._swept_at >= self._sweep_interval
+        if sweeping:
+            self._floor.sweep()
+            self._swept_at = now
+            self._sweep_interval = self._config.tuning.full_sweep_seconds
+        self._look()
+        self._ask(limit, held_keys=held_keys, held_ids=held_ids, in_flight=in_flight)
+        question = self._session().open
+        if question is not None:
+            question.sweeping = sweeping
+
+    def read(self, *, limit: int, held_keys: Collection[bytes], held_ids: Collection[int]) -> Batch:
+        """See `OutboxStore.read`."""
+        began = self._clock()
+        session = self._session()
+        ahead = session.open is not None
+        if not ahead:
+            self.ask(limit=limit, held_keys=held_keys, held_ids=held_ids, in_flight=())
+        batch = self._take(session)
+        if batch is None:
+            # The very first row needs more than an even share of the bytes.
+            in_flight: Sequence[int] = ()
+            if session.removal is not None:
+                self._removed(session, session.removal)
+                in_flight = session.removal.ids
+            self._ask(limit, held_keys=held_keys, held_ids=held_ids, in_flight=in_flight, exact=True)
+            batch = self._take(session)
+        if batch is None:
+            raise RuntimeError("an exact read left out its first row")
+        seconds = self._clock() - began
+        if batch.complete and not ahead and seconds > _SLOW_READ_SECONDS:
+            self._look_further(session, seconds)
+        return batch
+
+    def fetch(self) -> None:
+        """See `OutboxStore.fetch`."""
+        session = self._session()
+        self._receive(session)
+        self._make(session)
+
+    def drop(self) -> None:
+        """See `OutboxStore.drop`."""
+        if self._opened is not None and self._opened.open is not None:
+            self._receive(self._opened)
+            self._opened.open = None
+
+    def _ask(
+        self,
+        limit: int,
+        *,
+        held_keys: Collection[bytes],
+        held_ids: Collection[int],
+        in_flight: Sequence[int],
+        exact: bool = False,
+    ) -> None:
+        """Send the question for the next rows."""
+        session = self._session()
+        shape, parameters = self._question(held_keys=held_keys, held_ids=held_ids, in_flight=in_flight)
+        quick = None if exact else self._share.quick_limit(limit)
+        if quick is None:
+            limit = self._share.exact_limit(limit)
+            shape = replace(shape, exact=True)
+            parameters["bytes"] = b"%d" % self._config.tuning.batch_bytes
+            parameters["max_row"] = b"%d" % self._config.tuning.max_row_bytes
+        else:
+            limit = quick
+            share = min(self._share.bytes_of(limit), self._config.tuning.max_row_bytes)
+            parameters["share"] = b"%d" % share
+        parameters["limit"] = b"%d" % limit
+        if session.listener is not None:
+            session.listener.forget()
+        refused = self._refused(session, session.statements.read(shape), parameters, "reading rows")
+        session.open = _Question(limit=limit, exact=quick is None, answer=refused)
+
+    def _receive(self, session: _Session) -> None:
+        """Wait for the answer to the open question, so that something else can be asked."""
+        question = session.open
+        if question is None or question.answer is not None:
+            return
+        began = self._clock()
+        try:
+            question.answer = session.questions.answer()
+        except psycopg.Error as error:
+            if not self.alive():
+                raise self._lost(error, "reading rows") from None
+            # Refused, but the session lives: whoever takes the answer is told.
+            question.answer = error
+        if question.sweeping:
+            # Over dead rows that an old snapshot keeps from being cleared away it takes longer from time to time.
+            self._spread_sweeps(self._clock() - began)
+
+    def _make(self, session: _Session) -> None:
+        """Make Python's rows of an answer that was received; what is wrong with it is for whoever takes it."""
+        if session.open is not None and not isinstance(session.open.answer, psycopg.Error):
+            self._load(session)
+
+    def _load(self, session: _Session) -> list[Row]:
+        """The rows of the open question, once received; the first of them is the snapshot."""
+        question = session.open
+        if question is None or question.answer is None:
+            raise RuntimeError("no question was asked")
+        if isinstance(question.answer, psycopg.Error):
+            self._text_refused = self._text_refused or isinstance(question.answer, UNCONVERTIBLE)
+            raise self._lost(question.answer, "reading rows") from None
+        if question.rows is None:
+            session.loader.set_pgresult(question.answer, format=pq.Format.BINARY)
+            question.rows = session.loader.load_rows(0, question.answer.ntuples, self._make_row)
+            if session.texts is not None and session.texts.change:
+                positions = session.statements.texts()
+                question.rows = [self._make_row(list(session.texts.into_utf8(row, positions))) for row in question.rows]
+        return question.rows
+
+    def _take(self, session: _Session) -> Batch | None:
+        """The answer as a batch; None if the question has to be asked again, exactly."""
+        self._receive(session)
+        if session.removal is not None and session.open is not None and isinstance(session.open.answer, psycopg.Error):
+            # It would end the session, and the removal with it. Once that is finished, the question is put again.
+            session.open = None
+            return Batch(rows=[], complete=False)
+        rows = self._load(session)
+        question, session.open = session.open, None
+        if question is None or not rows or rows[0].size != SNAPSHOT:
+            raise RuntimeError("the read did not start with its snapshot")
+        xmin = rows.pop(0).id
+        sizes = [row.size for row in rows]
+        within = BEYOND_BOUND not in sizes
+        complete = within and len(rows) < question.limit
+        if not within:
+            fitting = sizes.index(BEYOND_BOUND)
+            del rows[fitting:], sizes[fitting:]
+        if question.exact:
+            self._share.weighed(sizes, within=within)
+        elif within:
+            self._share.fitted(sizes)
+        else:
+            self._share.exceeded()
+            if not rows:
+                return None
+        self._floor.read(xmin=xmin, last_id=rows[-1].id if rows else None, complete=complete)
+        if question.rewound is not None:
+            self._floor.rewind(question.rewound)
+        return Batch(rows=rows, complete=complete, size=sum(sizes))
+
+    def _question(
+        self, *, held_keys: Collection[bytes], held_ids: Collection[int], in_flight: Sequence[int]
+    ) -> tuple[Shape, dict[str, bytes]]:
+        parameters: dict[str, bytes] = {"start": b"%d" % self._floor.start}
+        wanted = self._session().membership.owned - self._left_out
+        all_lanes = len(wanted) == self._config.lanes
+        if not all_lanes:
+            parameters["owned"] = array(sorted(wanted))
+        if held_keys:
+            parameters["held_keys"] = self._held_literal(held_keys)
+        if held_ids:
+            parameters["held_ids"] = array(held_ids)
+        flying: Literal["nothing", "run", "list"] = "nothing"
+        if in_flight:
+            parameters["first"], parameters["last"] = b"%d" % in_flight[0], b"%d" % in_flight[-1]
+            flying = "run" if _dense(in_flight) else "list"
+            if flying == "list":
+                parameters["in_flight"] = array(in_flight)
+        shape = Shape(
+            all_lanes=all_lanes, held_keys=bool(held_keys), held_ids=bool(held_ids), in_flight=flying, exact=False
+        )
+        return shape, parameters
+
+    def _held_literal(self, keys: Collection[bytes]) -> bytes:
+        """A bytea[] literal; made once for each collection, since many keys may be held for long."""
+        if self._held[0] is not keys:
+            # In an array literal a backslash is written twice.
+            session = self._session()
+            texts = session.texts if KEY in session.statements.texts() else None
+            stored = keys if texts is None else [texts.stored(key) for key in keys]
+            self._held = keys, ("{" + ",".join([f'"\\\\x{key.hex()}"' for key in stored]) + "}").encode()
+        return self._held[1]
+
+    def _look_further(self, session: _Session, seconds: float) -> None:
+        """Raise the floor over rows that are not ours: another topic's or other lanes' backlog in the same table.
+
+        Our own batches never do, and without this each read and each sweep would walk over that backlog again.
+        """
+        self._spread_sweeps(seconds)
+        if self._clock() - self._looked_further_at < _LOOK_FURTHER_SECONDS:
+            return
+        self._looked_further_at = self._clock()
+        try:
+            session.questions.ask(session.statements.highest(), {"start": b"%d" % self._floor.start})
+            (highest,) = self._only(session)
+        except psycopg.Error as error:
+            raise self._lost(error, "looking for the end of the table") from None
+        if highest is not None:
+            self._note_settled(highest)
+
+    def _spread_sweeps(self, seconds: float) -> None:
+        """A sweep took so long, or would."""
+        self._sweep_interval = max(self._config.tuning.full_sweep_seconds, _SWEEP_SHARE * seconds)
+
+    def _note_settled(self, row_id: int) -> None:
+        """Up to here nothing of ours is left to be read; the next look at the server is about that."""
+        settled = self._settled_up_to
+        self._settled_up_to = row_id if settled is None else max(row_id, settled)
+
+    def _look(self) -> None:
+        """Let the floor know who writes to the table, if it can learn anything from that."""
+        now = self._clock()
+        if now - self._looked_at < _LOOK_SECONDS or (self._settled_up_to is None and not self._floor.waits()):
+            return
+        session = self._session()
+        self._looked_at = now
+        settled = self._settled_up_to
+        look = session.statements.writers() if settled is None else session.statements.writers_and_xid()
+        try:
+            session.questions.ask(look, {"table": session.statements.relation})
+            names, *xid = self._only(session)
+        except psycopg.Error as error:
+            raise self._lost(error, "looking at who writes to the table") from None
+        writers = names.decode().split(",") if names else []
+        if settled is None:
+            self._floor.still_writing(writers)
+        else:
+            self._floor.observed(highest_id=settled, own_xid=xid[0], writers=writers)
+            self._settled_up_to = None
+
+    def leave_out(self, lanes: Collection[int]) -> None:
+        """See `OutboxStore.leave_out`."""
+        self.drop()
+        before, self._left_out = self._left_out, frozenset(lanes)
+        if before - self._left_out:
+            # The floor was raised over rows of these lanes. What is known of transactions holds for them as well.
+            self._floor.sweep()
+
+    def lanes_of(self, ids: Collection[int]) -> dict[int, int]:
+        """See `OutboxStore.lanes_of`."""
+        self.drop()
+        session = self._session()
+        try:
+            session.questions.ask(session.statements.lanes_of(), {"ids": array(ids)})
+            answer = session.questions.answer()
+            loader = Transformer(session.connection)
+            loader.set_pgresult(answer, format=pq.Format.BINARY)
+            return dict(loader.load_rows(0, answer.ntuples, tuple))
+        except psycopg.Error as error:
+            raise self._lost(error, "looking for the lanes of rows") from None
+
+    def rewind(self, row_id: int) -> None:
+        """See `OutboxStore.rewind`."""
+        self._floor.rewind(row_id)
+        question = None if self._opened is None else self._opened.open
+        if question is not None:
+            question.rewound = row_id if question.rewound is None else min(row_id, question.rewound)
+
+    def start_settling(self, ids: Sequence[int]) -> None:
+        """See `OutboxStore.start_settling`."""
+        self._remove(self._session(), ids)
+
+    def _remove(self, session: _Session, ids: Sequence[int]) -> _Removal:
+        """Tell the server to remove these rows."""
+        # The server answers one question at a time, and brings the next rows first.
+        self._receive(session)
+        if _dense(ids):
+            statement = session.statements.settle_range()
+            parameters = {"first": b"%d" % ids[0], "last": b"%d" % ids[-1]}
+        else:
+            statement, parameters = session.statements.settle_list(), {"ids": array(ids)}
+        session.removal = _Removal(ids, self._refused(session, statement, parameters, "removing acknowledged rows"))
+        return session.removal
+
+    def _refused(
+        self, session: _Session, statement: Statement, parameters: Mapping[str, bytes], attempt: str
+    ) -> psycopg.Error | None:
+        """Put a question, and return why it was refused: to be prepared, it may have to wait for a lock in vain.
+
+        The session lives then. To end it here would send what is in flight once more.
+        """
+        try:
+            session.questions.ask(statement, parameters)
+        except psycopg.Error as error:
+            if not self.alive():
+                raise self._lost(error, attempt) from None
+            return error
+        return None
+
+    def settle(self, ids: Sequence[int]) -> None:
+        """See `OutboxStore.settle`."""
+        if not ids:
+            return
+        session = self._session()
+        removal = session.removal or self._remove(session, ids)
+        if removal.ids != ids:
+            raise RuntimeError("other rows are being removed")
+        # While the server removes these rows, the next ones are made into Python's.
+        self._make(session)
+        removed = self._removed(session, removal)
+        session.removal = None
+        try:
+            if isinstance(removed, psycopg.Error):
+                raise removed
+            left = 0
+            if removed < len(ids):
+                # Gone already, as a rule. But a trigger may keep rows without a word, and they would be sent for ever.
+                session.questions.ask(session.statements.left(), {"ids": array(ids)})
+                (left,) = self._only(session)
+        except (errors.QueryCanceled, errors.LockNotAvailable) as error:
+            if not self.alive():
+                raise self._lost(error, "removing acknowledged rows") from None
+            # To give the session up would send the whole batch again, and again, for as long as the lock is held.
+            raise RowsLockedError(
+                f"removing acknowledged rows ({place(self._config)}) takes longer than"
+                f" {self._config.tuning.statement_timeout_seconds:g} s: another session locks some of them, or the"
+                f" server is overloaded; look into pg_locks{self._locked_by()}"
+            ) from None
+        except psycopg.Error as error:
+            raise self._lost(error, "removing acknowledged rows") from None
+        if left:
+            self.close()
+            raise StoreError(
+                "DatabaseError",
+                f"removing acknowledged rows failed ({place(self._config)}): {left} of {len(ids)} are still there after"
+                f" the {self._config.retention.verb}; look for a trigger or rule that keeps them as they are",
+            )
+        self._note_settled(ids[-1])
+
+    def _removed(self, session: _Session, removal: _Removal) -> int | psycopg.Error:
+        """Wait for what became of the rows being removed, so that something else can be asked."""
+        if removal.outcome is None:
+            try:
+                removal.outcome = session.questions.affected()
+            except psycopg.Error as error:
+                removal.outcome = error
+        return removal.outcome
+
+    def note(self, faults: Sequence[RowFault]) -> None:
+        """See `OutboxStore.note`."""
+        session = self._session()
+        if session.note is None:
+            return
+        self._receive(session)
+        try:
+            for fault in faults:
+                message = f"{fault.reason}: {fault.message}"[:_LONGEST_NOTE]
+                session.connection.execute(session.note, {"id": Int8(fault.row.id), "message": message})
+        except (errors.QueryCanceled, errors.LockNotAvailable):
+            if not self.alive():
+                raise StoreError("DatabaseUnreachable", f"the session to {place(self._config)} was ended") from None
+        except psycopg.Error as error:
+            raise self._lost(error, "noting why rows cannot be sent") from None
+
+    def alive(self) -> bool:
+        """See `OutboxStore.alive`."""
+        connection = self._connection
+        if connection is None or connection.closed:
+            return False
+        pgconn = connection.pgconn
+        try:
+            # Only notices or the end of the session make an idle socket readable. The server's farewell is read first;
+            # that nothing more will come shows only when the socket is read again.
+            while pgconn.status == pq.ConnStatus.OK and select.select([pgconn.socket], [], [], 0)[0]:
+                pgconn.consume_input()
+            if self._opened is not None and self._opened.listener is not None:
+                # A busy relay hears much and asks little: it must not pile up.
+                self._opened.listener.announced()
+        except (psycopg.Error, OSError, ValueError):
+            return False
+        return pgconn.status == pq.ConnStatus.OK
+
+    def _session(self) -> _Session:
+        if self._opened is None:
+            raise StoreError("DatabaseUnreachable", f"there is no session to {place(self._config)}")
+        return self._opened
+
+    def _only(self, session: _Session) -> tuple[Any, ...]:
+        """The one row of a statement that always has one."""
+        answer = session.questions.answer()
+        loader = Transformer(session.connection)
+        loader.set_pgresult(answer, format=pq.Format.BINARY)
+        (row,) = loader.load_rows(0, answer.ntuples, tuple)
+        return row
+
+    def _lost(self, error: psycopg.Error, attempt: str) -> StoreError:
+        """The session is of no more use: end it, so that its locks are free at once."""
+        translated = translate(error, config=self._config, attempt=attempt)
+        if isinstance(error, errors.QueryCanceled | errors.LockNotAvailable):
+            translated = StoreError(translated.reason, translated.message + self._locked_by())
+        self.close()
+        return translated
+
+    def _locked_by(self) -> str:
+        """Who has the whole table locked, to be added to a message; empty if nobody is found."""
+        if self._connection is None or not self.alive():
+            return ""
+        try:
+            oid = table_oid(self._connection, self._config)
+            found = [] if oid is None else locking(self._connection, oid)
+        except psycopg.Error:
+            return ""
+        return "".join(f"; the table is locked by {words(holder)}" for holder in found)
+
+
+def _dense(ids: Sequence[int]) -> bool:
+    """Whether ascending ids are all those between the first and the last.
+
+    Only distinct ids make a dense run: without a unique index an id may come twice, and hide a gap.
+    """
+    return ids[-1] - ids[0] + 1 == len(set(ids))

@@ -1,0 +1,59 @@
+"""`outboxrelay sql`: what the owner of a table should run before its relay does. Only prints; executes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import psycopg
+
+from outboxrelay.config import RelayConfig
+from outboxrelay.findings import Finding
+from outboxrelay.stores import ddl
+from outboxrelay.stores.errors import translate
+from outboxrelay.stores.holders import sees_all_sessions
+from outboxrelay.stores.preflight import examine_table
+from outboxrelay.stores.session import connect, read_secret
+
+
+def relay_user(config: RelayConfig) -> str:
+    """The user in the credentials file.
+
+    Raises:
+        StoreError: CredentialsMissing.
+    """
+    return read_secret(config.database.credentials.username_file, what="user name", config=config)
+
+
+def for_new_table(config: RelayConfig, *, role: str) -> str:
+    """The script for a table that is not there yet; asks no server."""
+    statements = (*ddl.new_table(config), *ddl.grants(config, role=role), *ddl.optional_grants(role=role))
+    heading = ddl.comment(f"A new outbox table {config.table.qualified}, and the grants of {role}.")
+    return "\n".join([heading, *statements]) + "\n"
+
+
+def for_what_is_missing(config: RelayConfig, *, role: str) -> str:
+    """The script for what the table in the database lacks, or for the whole table if there is none.
+
+    Raises:
+        StoreError: the database cannot be asked.
+    """
+    with connect(config) as connection:
+        try:
+            found = examine_table(connection, config, user=role)
+            sees_all = sees_all_sessions(connection, role=role)
+        except psycopg.Error as error:
+            raise translate(error, config=config, attempt="looking at the table") from None
+    return script(config, found, extra=() if sees_all else ddl.optional_grants(role=role))
+
+
+def script(config: RelayConfig, found: Iterable[Finding], *, extra: Iterable[str] = ()) -> str:
+    """The statements of the findings, each below what it mends; what no statement can mend stays a comment."""
+    lines: list[str] = []
+    for finding in found:
+        if finding.level == "ok":
+            continue
+        lines.append(ddl.comment(f"{finding.subject}: {finding.message}"))
+        lines.extend(finding.statements or (ddl.comment(finding.remedy or ""),))
+    if not lines:
+        lines = [ddl.comment(f"Nothing is missing in {config.table.qualified}.")]
+    return "\n".join([*lines, *extra]) + "\n"

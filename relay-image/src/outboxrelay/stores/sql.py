@@ -1,0 +1,514 @@
+"""The SQL of the outbox table, composed from quoted identifiers and never from strings.
+
+Kept apart from the session so that every statement can be read, and tested, without a database. The statements
+are fixed for the life of a session; which of the few shapes is needed depends on what is held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, LiteralString
+
+from psycopg import sql
+
+from outboxrelay.config import Match, Table
+from outboxrelay.extras import FIRST, Extra
+from outboxrelay.ports import Row
+from outboxrelay.stores.columns import ColumnType, Name
+from outboxrelay.stores.lane_column import computed_lane
+from outboxrelay.stores.mark import TIME_TYPES, WITH_ZONE
+from outboxrelay.stores.matching import matching
+from outboxrelay.stores.policy import Policy
+from outboxrelay.stores.statement import Statement
+
+ID_TYPES: Final = ("smallint", "integer", "bigint")
+PAYLOAD_TYPES: Final = ("bytea", "text", "character varying", "json", "jsonb")
+HEADER_TYPES: Final = ("json", "jsonb", "text[]", "character varying[]")
+KEY_TYPES: Final = (*ID_TYPES, "uuid", "text", "character varying", "character", "bytea", "numeric", "citext", "enum")
+TEXT_TYPES: Final = (*(kind for kind in KEY_TYPES if kind != "bytea"), "name")
+
+SNAPSHOT: Final = -1
+"""In place of a size: this row tells the snapshot's xmin."""
+
+BEYOND_BOUND: Final = -2
+"""In place of a size: the row does not fit into the byte bound, or its share of it, and came without content."""
+
+KEY: Final = Row._fields.index("key")
+"""Position of the key in a row."""
+
+EXTRA_HEADER_TYPES: Final = (*TEXT_TYPES, "boolean", "bytea")
+
+_WEIGHTLESS: Final = (*ID_TYPES, *TIME_TYPES, "uuid", "enum", "name", "boolean")
+"""Types of values that are too small to be weighed."""
+
+_WRITERS: Final = (
+    "WITH RECURSIVE below AS (SELECT %(table)s::regclass::oid AS oid"
+    " UNION SELECT inhrelid FROM pg_inherits JOIN below ON inhparent = below.oid),"
+    " above AS (SELECT %(table)s::regclass::oid AS oid"
+    " UNION SELECT inhparent FROM pg_inherits JOIN above ON inhrelid = above.oid)"
+    " SELECT coalesce(string_agg(DISTINCT virtualtransaction, ','), ''){more}"
+    " FROM pg_locks WHERE locktype = 'relation' AND mode = 'RowExclusiveLock' AND granted"
+    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    " AND relation IN (SELECT oid FROM below UNION SELECT oid FROM above)"
+    " AND pid IS DISTINCT FROM pg_backend_pid()"
+)
+
+JSON_EXPANSION: Final = {"pglz": 91, "lz4": 255}
+"""The most bytes of text that one stored byte of compressed json or jsonb can become.
+
+Only the stored size of a large value can be had without decompressing it. A guess that is too high makes batches of
+such rows small; one that is too low lets them outgrow the pod.
+"""
+
+JSON_WEIGHED_BELOW: Final = 65_536
+"""Stored bytes up to which json and jsonb are weighed by their text: most compress to a third, and the number 1e100000
+is stored in ten bytes."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Which exclusions one read needs."""
+
+    all_lanes: bool
+    held_keys: bool = False
+    held_ids: bool = False
+    in_flight: Literal["nothing", "run", "list"] = "nothing"
+    """Whether rows are in flight, and whether their ids are all those between the first and the last."""
+
+    exact: bool = True
+    """Whether sizes are added up in the server; else rows above an even share of the bytes come without content."""
+
+
+@dataclass
+class Statements:
+    """The statements for one table, one pair's match and one set of column types.
+
+    `types` has each column in use. A statement must fail, not go on with other bytes, when a column's type is changed
+    while it is prepared: the server would plan it anew without a word, and the text of a bytea is not its bytes.
+    """
+
+    table: Table
+    match: Match
+    lanes: int
+    types: Mapping[str, ColumnType]
+    policy: Policy
+    extras: Sequence[Extra] = ()
+    encoding: str | None = None
+    """Of texts that are to come as the bytes they are; None: the server makes UTF-8 of them."""
+
+    _made: dict[Shape | str, Statement] = field(default_factory=dict)
+
+    def read(self, shape: Shape) -> Statement:
+        """The next rows, and first a row whose id is the xmin of the snapshot that saw them (hard rule 2).
+
+        The byte bound is in the statement, since the size of the next rows cannot be known before they are read.
+        Exact: a running sum over sizes that are had without fetching out-of-line values; rows beyond it come with
+        nothing but their ids. At least one row comes whole; of a row above `max_row` bytes payload and headers stay in
+        the database.
+
+        Not exact: a row whose content is above `share` bytes comes with nothing but its id. It takes half
+        of the server's time, since no sum needs to be kept.
+        """
+        compose = self._compose_read if shape.exact else self._compose_quick
+        return self._once(shape, lambda: self._unconverted(compose(shape)))
+
+    def settle_range(self) -> Statement:
+        """Settle a dense run of ids."""
+        condition = "{id} BETWEEN %(first)s::int8 AND %(last)s::int8"
+        return self._once("settle range", lambda: self.policy.settle(sql.SQL(condition).format(id=self.id)))
+
+    def settle_list(self) -> Statement:
+        """Settle single ids."""
+        condition = "{id} = ANY (%(ids)s::int8[])"
+        return self._once("settle list", lambda: self.policy.settle(sql.SQL(condition).format(id=self.id)))
+
+    def left(self) -> Statement:
+        """How many of some ids are not sent."""
+        query = "SELECT count(*) FROM {table} WHERE {id} = ANY (%(ids)s::int8[]){unsent}"
+        return self._once("left", lambda: sql.SQL(query).format(table=self.name, id=self.id, unsent=self._and_unsent()))
+
+    def lanes_of(self) -> Statement:
+        """Ids of some rows, and their lanes."""
+        query = "SELECT {id}::int8, ({lane})::int8 FROM {table} WHERE {id} = ANY (%(ids)s::int8[])"
+        return self._once("lanes", lambda: sql.SQL(query).format(id=self.id, lane=self._lane(), table=self.name))
+
+    def highest(self) -> Statement:
+        """The highest id there is that was not sent."""
+        query = "SELECT max({id})::int8 FROM {table} WHERE {id} >= %(start)s::int8{unsent}"
+        return self._once(
+            "highest", lambda: sql.SQL(query).format(id=self.id, table=self.name, unsent=self._and_unsent())
+        )
+
+    def writers(self) -> Statement:
+        """The transactions that write to the table: virtual ids, joined by commas.
+
+        Also those that write to a child or partition of it, or to what it is a child of: rows may be on their way from
+        there.
+        """
+        return self._once("writers", lambda: sql.SQL(_WRITERS).format(more=sql.SQL("")))
+
+    def writers_and_xid(self) -> Statement:
+        """As `writers`, and an xid that is assigned now. An idle relay that only waits must not use them up."""
+        more = sql.SQL(", pg_current_xact_id()::text::int8")
+        return self._once("writers and xid", lambda: sql.SQL(_WRITERS).format(more=more))
+
+    @property
+    def relation(self) -> bytes:
+        """The table's quoted name, as the parameter `table` of `writers`."""
+        return sql.Identifier(self.table.schema_, self.table.name).as_bytes(None)
+
+    def _once(self, what: Shape | str, compose: Callable[[], sql.Composed]) -> Statement:
+        if what not in self._made:
+            self._made[what] = Statement.of(compose())
+        return self._made[what]
+
+    def waiting(self) -> sql.Composable:
+        """The condition for rows of this pair, in any lane, that were not sent."""
+        unsent = self.policy.unsent()
+        return sql.SQL(" AND ").join([sql.SQL("true") if unsent is None else unsent, *self._matches()])
+
+    @property
+    def name(self) -> Name:
+        """The table."""
+        return Name(self.table.schema_, self.table.name)
+
+    @property
+    def id(self) -> Name:
+        """The column of the id."""
+        return Name(self.table.columns.id)
+
+    def _compose_read(self, shape: Shape) -> sql.Composed:
+        columns, roles = self.table.columns, self._roles()
+        source = [sql.SQL("{} AS {}").format(self._typed(name), Name(alias)) for alias, name in roles.items()]
+        # Text that is both weighed and sent is made once; the LIMIT keeps the planner from doing otherwise.
+        source.extend(
+            sql.SQL("CASE WHEN pg_column_size({}) < {} THEN {} END AS {}").format(
+                Name(name), sql.Literal(JSON_WEIGHED_BELOW), _text(self.types[name].kind, Name(name)), Name(alias + "x")
+            )
+            for alias, name in roles.items()
+            if self._weighed(name)
+        )
+        return sql.SQL(
+            "{snapshot} UNION ALL SELECT * FROM (SELECT i::int8, CASE WHEN s >= 0 THEN {key} END,"
+            " CASE WHEN s BETWEEN 0 AND %(max_row)s::int8 THEN {payload} END, CASE WHEN s >= 0 THEN {type} END,"
+            " CASE WHEN s BETWEEN 0 AND %(max_row)s::int8 THEN {headers} END,"
+            " CASE WHEN s >= 0 THEN {message_id} END, s{extras}"
+            # What does not fit any more is told, not left out: the sums here are reckoned, so nobody else can say
+            # whether the rows end here or are cut off. What only seems too large is weighed once more.
+            " FROM (SELECT i, {aliases}, CASE WHEN running - r >= %(bytes)s::int8 THEN {beyond}::int8"
+            " WHEN r > %(max_row)s::int8 THEN {exact} ELSE r END AS s"
+            " FROM (SELECT *, sum(r) OVER (ORDER BY i ROWS UNBOUNDED PRECEDING) AS running"
+            " FROM (SELECT *, {size} AS r"
+            " FROM (SELECT {id} AS i, {source} FROM {table} WHERE {conditions}"
+            " ORDER BY {id} LIMIT %(limit)s::int8) AS candidate) AS sized) AS reckoned) AS weighed"
+            " ORDER BY i) AS wanted"
+        ).format(
+            snapshot=self._snapshot(),
+            beyond=sql.Literal(BEYOND_BOUND),
+            extras=self._extras(
+                sql.SQL("CASE WHEN s >= 0 THEN {} END"),
+                # As bounded as the headers column: it may be what makes the row too large.
+                headers=sql.SQL("CASE WHEN s BETWEEN 0 AND %(max_row)s::int8 THEN {} END"),
+            ),
+            key=self._wire(columns.key, "k"),
+            payload=self._wire(columns.payload, "p"),
+            type=sql.SQL("NULL::text" if columns.type is None else "t::text"),
+            headers=self._headers(),
+            message_id=sql.SQL("NULL::text" if columns.message_id is None else "m::text"),
+            id=self.id,
+            source=sql.SQL(", ").join(source),
+            aliases=sql.SQL(", ").join(
+                Name(each)
+                for alias, name in roles.items()
+                for each in ((alias, alias + "x") if self._weighed(name) else (alias,))
+            ),
+            exact=self._exact(roles),
+            size=self._size(roles),
+            table=self.name,
+            conditions=sql.SQL(" AND ").join(self._conditions(shape)),
+        )
+
+    def _compose_quick(self, shape: Shape) -> sql.Composed:
+        columns = self.table.columns
+        source: list[sql.Composable] = []
+        sizes: list[sql.Composable] = []
+        for alias, name in self._roles().items():
+            source.append(sql.SQL("{} AS {}").format(self._typed(name), Name(alias)))
+            kind = self.types[name].kind
+            if kind in HEADER_TYPES:
+                # The text is made once, and only of values that are not larger by far.
+                source.append(
+                    sql.SQL("CASE WHEN pg_column_size({column}) <= %(share)s::int8 THEN {text} END AS {made}").format(
+                        column=Name(name), text=_text(kind, Name(name)), made=Name(alias + "x")
+                    )
+                )
+                sizes.append(
+                    sql.SQL("CASE WHEN {} IS NULL THEN 0 ELSE octet_length({}) END").format(
+                        Name(alias), Name(alias + "x")
+                    )
+                )
+            elif kind not in _WEIGHTLESS:
+                plain = kind in ("bytea", "text", "character varying")
+                sizes.append(
+                    sql.SQL("coalesce(octet_length({}), 0)" if plain else "coalesce(octet_length({}::text), 0)").format(
+                        Name(alias)
+                    )
+                )
+        small = sql.SQL("CASE WHEN s <= %(share)s::int8 THEN {} END")
+        payload: sql.Composable = sql.SQL("p::{}").format(self._wire_kind(columns.payload))
+        if self.types[columns.payload].kind == "jsonb":
+            payload = sql.SQL("px")
+        return sql.SQL(
+            "{snapshot} UNION ALL SELECT * FROM (SELECT i::int8, {key}, {payload}, {type}, {headers}, {message_id},"
+            " CASE WHEN s <= %(share)s::int8 THEN s ELSE {too_large}::int8 END{extras}"
+            " FROM (SELECT *, ({size})::int8 AS s"
+            " FROM (SELECT {id} AS i, {source} FROM {table} WHERE {conditions}"
+            " ORDER BY {id} LIMIT %(limit)s::int8) AS candidate) AS weighed) AS wanted"
+        ).format(
+            snapshot=self._snapshot(),
+            extras=self._extras(small, headers=small),
+            too_large=sql.Literal(BEYOND_BOUND),
+            key=small.format(sql.SQL("k::{}").format(self._wire_kind(columns.key))),
+            payload=small.format(payload),
+            type=sql.SQL("NULL::text") if columns.type is None else small.format(sql.SQL("t::text")),
+            headers=sql.SQL("NULL::text") if columns.headers is None else small.format(sql.SQL("hx")),
+            message_id=sql.SQL("NULL::text") if columns.message_id is None else small.format(sql.SQL("m::text")),
+            size=sql.SQL(" + ").join(sizes or [sql.SQL("0")]),
+            id=self.id,
+            source=sql.SQL(", ").join(source),
+            table=self.name,
+            conditions=sql.SQL(" AND ").join(self._conditions(shape)),
+        )
+
+    def texts(self) -> frozenset[int]:
+        """The positions in a row of what travels as text."""
+        columns = self.table.columns
+        own = {"key": columns.key, "payload": columns.payload}
+        raw = {Row._fields.index(name) for name, column in own.items() if self.types[column].kind == "bytea"}
+        always = {Row._fields.index(name) for name in ("key", "payload", "type", "headers", "message_id")}
+        extras = {
+            FIRST + number
+            for number, extra in enumerate(self.extras)
+            if extra.role not in ("partition", "timestamp") and self._kind(extra) != "bytea"
+        }
+        return frozenset(always - raw | extras)
+
+    def _unconverted(self, query: sql.Composed) -> sql.Composed:
+        """The same rows with their texts as bytes, if that is wanted."""
+        if self.encoding is None:
+            return query
+        names = [Name(f"c{position}") for position in range(FIRST + len(self.extras))]
+        texts = self.texts()
+        return sql.SQL("SELECT {columns} FROM ({query}) AS everything ({names})").format(
+            columns=sql.SQL(", ").join(
+                sql.SQL("convert_to({}::text, {})").format(name, sql.Literal(self.encoding))
+                if position in texts
+                else name
+                for position, name in enumerate(names)
+            ),
+            query=query,
+            names=sql.SQL(", ").join(names),
+        )
+
+    def _roles(self) -> dict[str, str]:
+        """The columns to be read, under short aliases of our own, with which no column of the table can collide."""
+        columns = self.table.columns
+        named = {
+            "k": columns.key,
+            "p": columns.payload,
+            "t": columns.type,
+            "h": columns.headers,
+            "m": columns.message_id,
+        }
+        return {alias: name for alias, name in named.items() if name is not None} | self._extra_roles()
+
+    def _snapshot(self) -> sql.Composed:
+        """The row that comes before all others: the xmin of the snapshot that sees them, in place of an id."""
+        return sql.SQL(
+            "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::int8,"
+            " NULL::{key_kind}, NULL::{payload_kind}, NULL::text, NULL::text, NULL::text, {snapshot}::int8{no_extras}"
+        ).format(
+            key_kind=self._wire_kind(self.table.columns.key),
+            payload_kind=self._wire_kind(self.table.columns.payload),
+            snapshot=sql.Literal(SNAPSHOT),
+            no_extras=self._no_extras(),
+        )
+
+    def _conditions(self, shape: Shape) -> list[sql.Composable]:
+        conditions: list[sql.Composable] = [
+            sql.SQL("{id} >= %(start)s::int8{unsent}").format(id=self.id, unsent=self._and_unsent())
+        ]
+        if shape.in_flight == "run":
+            conditions.append(sql.SQL("({id} > %(last)s::int8 OR {id} < %(first)s::int8)").format(id=self.id))
+        elif shape.in_flight == "list":
+            conditions.append(
+                sql.SQL("({id} > %(last)s::int8 OR {id} NOT IN (SELECT unnest(%(in_flight)s::int8[])))").format(
+                    id=self.id
+                )
+            )
+        # A subselect is hashed in every server version; `<> ALL (array)` is searched one by one.
+        if shape.held_ids:
+            conditions.append(sql.SQL("{id} NOT IN (SELECT unnest(%(held_ids)s::int8[]))").format(id=self.id))
+        if shape.held_keys:
+            raw = self.types[self.table.columns.key].kind == "bytea"
+            conditions.append(
+                sql.SQL("({column} IS NULL OR {key} NOT IN (SELECT unnest(%(held_keys)s::bytea[])))").format(
+                    column=Name(self.table.columns.key),
+                    key=sql.SQL("{}" if raw else "convert_to({}::text, {encoding})").format(
+                        Name(self.table.columns.key), encoding=sql.Literal(self.encoding or "UTF8")
+                    ),
+                )
+            )
+        if not shape.all_lanes:
+            conditions.append(sql.SQL("{lane} = ANY (%(owned)s::int8[])").format(lane=self._lane()))
+        conditions.extend(self._matches())
+        return conditions
+
+    def _matches(self) -> list[sql.Composable]:
+        column = self.table.columns.route
+        condition = None if column is None else matching(self.match, Name(column))
+        if column is None or condition is None:
+            return []
+        # What `_typed` makes of a column is no longer the column for which an index may have a condition.
+        return [condition, sql.SQL("({} IS NULL OR true)").format(self._typed(column))]
+
+    def _lane(self) -> sql.Composable:
+        """The lane of a row, computed if the table does not."""
+        columns = self.table.columns
+        if columns.lane is not None:
+            return Name(columns.lane)
+        return computed_lane(columns, lanes=self.lanes)
+
+    def _and_unsent(self) -> sql.Composable:
+        unsent = self.policy.unsent()
+        return sql.SQL("") if unsent is None else sql.SQL(" AND {}").format(unsent)
+
+    def _typed(self, column: str) -> sql.Composed:
+        """The column, if it still has the type that was found; else an error. Costs nothing: the planner drops it."""
+        kind = self.types[column]
+        return sql.SQL("coalesce({}, NULL::{})").format(Name(column), Name(kind.schema, kind.name))
+
+    def _wire_kind(self, column: str) -> sql.SQL:
+        """The type in which a key or payload travels: one whose binary form is the bytes wanted."""
+        kind = self.types[column].kind
+        if kind == "bytea":
+            return sql.SQL("bytea")
+        if kind == "json" and column == self.table.columns.payload:
+            return sql.SQL("json")
+        return sql.SQL("text")
+
+    def _weighed(self, column: str) -> bool:
+        """Whether small values of the column are weighed by their text."""
+        return self.types[column].kind in HEADER_TYPES
+
+    def _wire(self, column: str, alias: LiteralString) -> sql.Composable:
+        kind = self._wire_kind(column)
+        if self.types[column].kind == "jsonb":
+            return sql.SQL("coalesce({}, {}::text)").format(Name(alias + "x"), Name(alias))
+        return sql.SQL("{}::{}").format(Name(alias), kind)
+
+    def _headers(self) -> sql.SQL:
+        column = self.table.columns.headers
+        if column is None:
+            return sql.SQL("NULL::text")
+        return sql.SQL(
+            "coalesce(hx, array_to_json(h)::text)"
+            if self.types[column].kind.endswith("[]")
+            else "coalesce(hx, h::text)"
+        )
+
+    def _extra_roles(self) -> dict[str, str]:
+        return {f"e{number}": extra.column for number, extra in enumerate(self.extras)}
+
+    def _no_extras(self) -> sql.Composed:
+        """NULLs of the types that the further columns have."""
+        return sql.Composed(
+            [sql.SQL(", NULL::{}").format(_extra_kind(self._kind(extra), extra)) for extra in self.extras]
+        )
+
+    def _extras(self, others: sql.SQL, *, headers: sql.SQL) -> sql.Composed:
+        """The further columns, each put into `headers` or, if it becomes none, into `others`."""
+        return sql.Composed(
+            [
+                sql.SQL(", ")
+                + (headers if extra.role == "header" else others).format(
+                    _extra(self._kind(extra), extra, Name(f"e{number}"))
+                )
+                for number, extra in enumerate(self.extras)
+            ]
+        )
+
+    def _kind(self, extra: Extra) -> str:
+        return self.types[extra.column].kind
+
+    def _size(self, roles: Mapping[str, str]) -> sql.Composable:
+        """Bytes of a row without fetching out-of-line values: exact but for large json, which is reckoned."""
+        parts: list[sql.Composable] = []
+        for alias, name in roles.items():
+            kind = self.types[name].kind
+            if kind in HEADER_TYPES:
+                parts.append(
+                    sql.SQL(
+                        "coalesce(octet_length({text}), pg_column_size({column})::int8"
+                        " * CASE pg_column_compression({column}) {expansion} ELSE 1 END, 0)::int8"
+                    ).format(column=Name(alias), text=Name(alias + "x"), expansion=_EXPANSION)
+                )
+            elif kind in ("numeric", "citext", "character"):
+                parts.append(sql.SQL("coalesce(octet_length({}::text), 0)").format(Name(alias)))
+            elif kind in ("bytea", "text", "character varying"):
+                parts.append(sql.SQL("coalesce(octet_length({}), 0)").format(Name(alias)))
+        return sql.SQL("({})::int8").format(sql.SQL(" + ").join(parts or [sql.SQL("0")]))
+
+    def _exact(self, roles: Mapping[str, str]) -> sql.Composable:
+        """Bytes of a row, from the aliases, by what will be sent; this may fetch and decompress."""
+        parts = [
+            sql.SQL("coalesce(octet_length({}), 0)::int8").format(_text(self.types[name].kind, Name(alias)))
+            for alias, name in roles.items()
+        ]
+        return sql.SQL("({})").format(sql.SQL(" + ").join(parts))
+
+
+_EXPANSION: Final = sql.SQL(" ").join(
+    sql.SQL("WHEN {} THEN {}").format(sql.Literal(method), sql.Literal(factor))
+    for method, factor in JSON_EXPANSION.items()
+)
+
+
+def _text(kind: str, column: Name) -> sql.Composable:
+    """What a column's octets are counted of."""
+    if kind == "bytea":
+        return column
+    return sql.SQL("array_to_json({})::text" if kind.endswith("[]") else "{}::text").format(column)
+
+
+def _extra_kind(kind: str, extra: Extra) -> sql.SQL:
+    """The type in which a further column travels."""
+    if extra.role in ("partition", "timestamp"):
+        return sql.SQL("int8")
+    return sql.SQL("bytea" if kind == "bytea" else "text")
+
+
+def _rfc3339(kind: str, column: Name) -> sql.Composable:
+    """A moment in UTC as RFC 3339 has it; NULL for one that is infinite, or not well within its four digits of a year.
+
+    See https://www.rfc-editor.org/rfc/rfc3339#section-5.6.
+    """
+    zone = sql.SQL(" AT TIME ZONE 'UTC'" if kind == WITH_ZONE else "")
+    return sql.SQL(
+        "CASE WHEN {column} >= '0001-01-02' AND {column} < '9999-12-31'"
+        """ THEN to_char({column}{zone}, 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') END"""
+    ).format(column=column, zone=zone)
+
+
+def _extra(kind: str, extra: Extra, column: Name) -> sql.Composable:
+    """A further column as it travels: a moment as Kafka has it, in milliseconds since 1970 and not before."""
+    if extra.role == "timestamp":
+        # A single infinite moment must not fail the whole read.
+        return sql.SQL(
+            "CASE WHEN isfinite({column}) AND extract(epoch FROM {column}) >= 0"
+            " THEN floor(extract(epoch FROM {column}) * 1000)::int8 END"
+        ).format(column=column)
+    if extra.role == "time":
+        return _rfc3339(kind, column)
+    return sql.SQL("{}::{}").format(column, _extra_kind(kind, extra))

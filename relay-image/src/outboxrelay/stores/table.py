@@ -1,0 +1,276 @@
+"""What the outbox table looks like: proves that it can be used, before the first row is read.
+
+Looks into the catalog only, so it also works without any right on the table and can then say which right is missing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import psycopg
+
+from outboxrelay.config import RelayConfig
+from outboxrelay.extras import Role, extras_of
+from outboxrelay.ports import StoreError
+from outboxrelay.stores.columns import ColumnType
+from outboxrelay.stores.errors import place
+from outboxrelay.stores.keep import moved_columns, sent_table
+from outboxrelay.stores.lane_column import disagreement
+from outboxrelay.stores.mark import TIME_TYPES
+from outboxrelay.stores.sql import (
+    EXTRA_HEADER_TYPES,
+    HEADER_TYPES,
+    ID_TYPES,
+    KEY_TYPES,
+    PAYLOAD_TYPES,
+    TEXT_TYPES,
+)
+
+_COLUMNS = """
+SELECT a.attname,
+       CASE WHEN base.typtype = 'e' THEN 'enum' ELSE format_type(base.oid, NULL) END,
+       n.nspname, base.typname
+FROM pg_attribute a
+JOIN pg_type t ON t.oid = a.atttypid
+JOIN pg_type base ON base.oid = CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END
+JOIN pg_namespace n ON n.oid = base.typnamespace
+WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped
+"""
+
+DEBEZIUM_KEY_TYPES: Final = tuple(kind for kind in KEY_TYPES if kind not in ("character", "bytea", "numeric"))
+"""Types whose text is what Kafka Connect's StringConverter makes of Debezium's value."""
+
+UNGENERATED_KEY_TYPES: Final = ("enum",)
+"""Types whose text PostgreSQL does not let a generated column depend on: labels can be renamed."""
+
+ROW_SECURITY_REMEDY: Final = "give the user BYPASSRLS, or let it own the table"
+
+_PRIVILEGES = """
+SELECT CASE WHEN NOT has_schema_privilege(%(user)s, n.oid, 'USAGE')
+       THEN format('GRANT USAGE ON SCHEMA %%I TO %%I', n.nspname, %(user)s::text) END,
+       -- A column that is still to be added is not covered by grants on single columns.
+       CASE WHEN NOT has_table_privilege(%(user)s, c.oid, 'SELECT')
+             AND (SELECT count(*) FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = ANY (%(columns)s::text[])
+                  AND has_column_privilege(%(user)s, c.oid, a.attnum, 'SELECT')) < cardinality(%(columns)s::text[])
+       THEN format('GRANT SELECT ON %%I.%%I TO %%I', n.nspname, c.relname, %(user)s::text) END,
+       (SELECT format('GRANT UPDATE (%%s) ON %%I.%%I TO %%I', string_agg(quote_ident(name), ', '),
+                      n.nspname, c.relname, %(user)s::text)
+        FROM unnest(%(changed)s::text[]) AS name
+        WHERE NOT has_table_privilege(%(user)s, c.oid, 'UPDATE')
+          AND NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = name
+                          AND has_column_privilege(%(user)s, c.oid, a.attnum, 'UPDATE')) HAVING count(*) > 0),
+       CASE WHEN %(deletes)s AND NOT has_table_privilege(%(user)s, c.oid, 'DELETE')
+       THEN format('GRANT DELETE ON %%I.%%I TO %%I', n.nspname, c.relname, %(user)s::text) END
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = %(oid)s
+"""
+
+_SENT_PRIVILEGES = """
+SELECT format('GRANT %%s ON %%I.%%I TO %%I', string_agg(privilege, ', '), n.nspname, c.relname, %(user)s::text)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace, unnest(%(sent_privileges)s::text[]) AS privilege
+WHERE n.nspname = %(schema)s AND c.relname = %(sent)s AND NOT has_table_privilege(%(user)s, c.oid, privilege)
+GROUP BY n.nspname, c.relname
+"""
+
+_STATUS_TYPES: Final = (*TEXT_TYPES, "boolean")
+_ERROR_TYPES: Final = ("text", "character varying")
+
+
+_EXTRA_TYPES: Final[dict[Role, tuple[str, ...]]] = {
+    "route": TEXT_TYPES,
+    "topic": TEXT_TYPES,
+    "partition": ID_TYPES,
+    "timestamp": TIME_TYPES,
+    "time": TIME_TYPES,
+    "header": EXTRA_HEADER_TYPES,
+}
+_EXTRA_FIELDS: Final[dict[Role, str]] = {
+    "route": "route",
+    "topic": "topic",
+    "partition": "partition",
+    "timestamp": "createdAt",
+    "time": "createdAt",
+    "header": "extraHeaders",
+}
+
+
+LANE_REMEDY: Final = (
+    "rows of one key would pass each other, or never be sent, so none are; leave"
+    " spec.databases[].table.columns.lane out, or name another column, which `outboxrelay sql` then prints"
+)
+
+
+class ColumnUse(NamedTuple):
+    """What a column is used for."""
+
+    field: str
+    """Where the resource names it."""
+
+    kinds: tuple[str, ...]
+    """The types that it may have."""
+
+
+def columns_in_use(config: RelayConfig) -> list[tuple[str, ColumnUse]]:
+    """Names of columns and what they are for; one column may have several uses, and its type must fit each of them."""
+    columns, mark = config.table.columns, config.retention.mark
+    keys = DEBEZIUM_KEY_TYPES if config.format == "Debezium" else KEY_TYPES
+    if columns.lane is not None:
+        keys = tuple(kind for kind in keys if kind not in UNGENERATED_KEY_TYPES)
+    uses: list[tuple[str | None, str, tuple[str, ...]]] = [
+        (None if config.match.everything else columns.route, "route", TEXT_TYPES),
+        *((extra.column, _EXTRA_FIELDS[extra.role], _EXTRA_TYPES[extra.role]) for extra in extras_of(config)),
+        (columns.id, "id", ID_TYPES),
+        (columns.key, "key", keys),
+        (columns.type, "type", TEXT_TYPES),
+        (columns.payload, "payload", PAYLOAD_TYPES),
+        (columns.headers, "headers", HEADER_TYPES),
+        (columns.message_id, "messageId", TEXT_TYPES),
+        (columns.lane, "lane", ID_TYPES),
+    ]
+    found = [(name, ColumnUse(f"spec.databases[].table.columns.{role}", kinds)) for name, role, kinds in uses]
+    if mark is not None:
+        found += [
+            (mark.column, ColumnUse("spec.retention.mark.column", TIME_TYPES if mark.sent is None else _STATUS_TYPES)),
+            (mark.sent_at_column, ColumnUse("spec.retention.mark.sentAtColumn", TIME_TYPES)),
+            (mark.error_column, ColumnUse("spec.retention.mark.errorColumn", _ERROR_TYPES)),
+        ]
+    return [(name, use) for name, use in found if name is not None]
+
+
+def changed_columns(config: RelayConfig) -> list[str]:
+    """Columns that the relay writes."""
+    mark = config.retention.mark
+    if mark is None:
+        return []
+    return [name for name in (mark.column, mark.sent_at_column, mark.error_column) if name is not None]
+
+
+def deletes(config: RelayConfig) -> bool:
+    """Whether the relay removes rows from the outbox table."""
+    return config.retention.policy != "Mark" or config.retention.keep_for_seconds is not None
+
+
+def table_oid(connection: psycopg.Connection[Any], config: RelayConfig) -> int | None:
+    """The table's oid, or None if there is no such table."""
+    row = connection.execute(
+        "SELECT c.oid::int8 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p')",
+        (config.table.schema_, config.table.name),
+    ).fetchone()
+    return None if row is None else int(row[0])
+
+
+def is_partitioned(connection: psycopg.Connection[Any], oid: int) -> bool:
+    """Whether the table is the parent of partitions."""
+    row = connection.execute("SELECT relkind = 'p' FROM pg_class WHERE oid = %s", (oid,)).fetchone()
+    return row is not None and bool(row[0])
+
+
+def column_types(connection: psycopg.Connection[Any], oid: int) -> dict[str, ColumnType]:
+    """Names of all columns, with their base types."""
+    return {name: ColumnType(*kind) for name, *kind in connection.execute(_COLUMNS, (oid,)).fetchall()}
+
+
+def row_security(connection: psycopg.Connection[Any], oid: int) -> bool:
+    """Whether row-level security applies to this user: what it hides would never be sent, or never be removed."""
+    row = connection.execute("SELECT row_security_active(%s::oid)", (oid,)).fetchone()
+    return row is not None and bool(row[0])
+
+
+def inspect(connection: psycopg.Connection[Any], config: RelayConfig) -> dict[str, ColumnType]:
+    """The types of the table's columns.
+
+    Raises:
+        StoreError: TableMissing, ColumnMissing, ColumnUnsupported, PermissionDenied or LaneColumnWrong.
+        psycopg.Error: the catalog could not be read.
+    """
+    oid = table_oid(connection, config)
+    if oid is None:
+        raise StoreError(
+            "TableMissing",
+            f"there is no table {config.table.qualified} ({place(config)});"
+            " create it or correct spec.databases[].table",
+        )
+    types = column_types(connection, oid)
+    for name, use in columns_in_use(config):
+        if name not in types:
+            raise StoreError(
+                "ColumnMissing",
+                f"the table has no column {name} ({place(config)}); add it or correct {use.field}",
+            )
+        if types[name].kind not in use.kinds:
+            raise StoreError(
+                "ColumnUnsupported",
+                f"column {name} has type {types[name].kind} ({place(config)}), but {use.field} can be:"
+                f" {', '.join(use.kinds)}",
+            )
+    missing = missing_privileges(connection, config, oid)
+    if missing:
+        raise StoreError(
+            "PermissionDenied",
+            f"user {connection.info.user} may not do what the relay does ({place(config)}); {'; '.join(missing)}",
+        )
+    if row_security(connection, oid):
+        raise StoreError(
+            "PermissionDenied",
+            f"row-level security applies to user {connection.info.user} ({place(config)}): rows may be hidden from the"
+            f" relay or be sent for ever; {ROW_SECURITY_REMEDY}",
+        )
+    wrong = disagreement(connection, config, oid, types=types)
+    if wrong is not None:
+        raise StoreError("LaneColumnWrong", f"{wrong} ({place(config)}); {LANE_REMEDY}")
+    return types
+
+
+def columns_to_move(connection: psycopg.Connection[Any], config: RelayConfig) -> list[str]:
+    """The columns that policy Keep moves to its second table; none with another policy.
+
+    Raises:
+        StoreError: TableMissing or ColumnMissing, about the second table.
+        psycopg.Error: the catalog could not be read.
+    """
+    if config.retention.policy != "Keep":
+        return []
+    columns, missing = moved_columns(connection, config)
+    if missing and not columns:
+        raise StoreError(
+            "TableMissing",
+            f"there is no table {sent_table(config)} beside the outbox table ({place(config)}); create it (`outboxrelay"
+            " sql` prints how), or correct spec.retention.keep.table",
+        )
+    if missing:
+        raise StoreError(
+            "ColumnMissing",
+            f"table {sent_table(config)} cannot take column {', '.join(missing)} of the outbox table ({place(config)});"
+            " add it there",
+        )
+    return columns
+
+
+def missing_privileges(
+    connection: psycopg.Connection[Any], config: RelayConfig, oid: int, *, user: str | None = None
+) -> list[str]:
+    """The GRANT statements that the user (the session's own if None) lacks; grants on single columns count as well."""
+    given = {
+        "oid": oid,
+        "columns": _read_columns(connection, config),
+        "changed": changed_columns(config),
+        "deletes": deletes(config),
+        "user": user or connection.info.user,
+        "schema": config.table.schema_,
+        "sent": sent_table(config) if config.retention.policy == "Keep" else None,
+        "sent_privileges": sent_privileges(config),
+    }
+    row = connection.execute(_PRIVILEGES, given).fetchone()
+    rows = [row, connection.execute(_SENT_PRIVILEGES, given).fetchone()] if given["sent"] is not None else [row]
+    return [statement for row in rows for statement in row or () if statement is not None]
+
+
+def _read_columns(connection: psycopg.Connection[Any], config: RelayConfig) -> list[str]:
+    """Columns that the relay reads: with Keep all of them, since it moves whole rows."""
+    moved = moved_columns(connection, config)[0] if config.retention.policy == "Keep" else []
+    return list({*(name for name, _ in columns_in_use(config)), *moved})
+
+
+def sent_privileges(config: RelayConfig) -> list[str]:
+    """What the relay does with the second table of policy Keep."""
+    return ["INSERT"] if config.retention.keep_for_seconds is None else ["SELECT", "INSERT", "DELETE"]

@@ -1,0 +1,1 @@
+"""The tests, one directory per tier."""

@@ -1,0 +1,1 @@
+"""What the operator and its neighbours agree on."""

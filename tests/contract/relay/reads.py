@@ -1,0 +1,48 @@
+"""Reading from a store, what it cost the server, and why a store cannot be opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from outboxrelay.config import RelayConfig
+from outboxrelay.ports import Batch, StoreError
+from outboxrelay.stores.postgres import PostgresStore
+from tests.testbed.services.postgres import Database
+
+
+def read(store: PostgresStore, *, limit: int = 1000) -> Batch:
+    """The next rows, without anything held back."""
+    return store.read(limit=limit, held_keys=[], held_ids=[])
+
+
+def ids(batch: Batch) -> list[int]:
+    """The ids of the rows of a batch."""
+    return [row.id for row in batch.rows]
+
+
+def refusal(config: RelayConfig) -> StoreError:
+    """Why a store does not open."""
+    store = PostgresStore(config)
+    try:
+        with pytest.raises(StoreError) as caught:
+            store.open()
+    finally:
+        store.close()
+    return caught.value
+
+
+def tuples_read(store: PostgresStore, database: Database, do: Callable[[], object]) -> int:
+    """Index entries that `do` makes the store's session look at."""
+
+    def count() -> int:
+        connection = store._connection
+        assert connection is not None
+        connection.execute("select pg_stat_force_next_flush()")
+        connection.execute("select 1")
+        return int(database.execute("select sum(idx_tup_read) from pg_stat_user_indexes")[0][0])
+
+    before = count()
+    do()
+    return count() - before

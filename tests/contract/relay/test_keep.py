@@ -1,0 +1,284 @@
+"""What is PostgreSQL's own about `retention.policy: Keep`.
+
+Covered: whole rows are moved, in one step; what is wrong with the second table; columns that are added while a relay
+runs; the clean-up (cases.md RR-07); the grants; a held snapshot; dump and restore (cases.md RC-02 b, every policy).
+"""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from outboxrelay.findings import Finding
+from outboxrelay.ports import Row, StoreError
+from outboxrelay.stores import setup
+from outboxrelay.stores.postgres import PostgresStore
+from outboxrelay.stores.preflight import examine_database
+from tests.contract.relay.settings import POLICIES, MakeStore, prepare_policy, relay_config
+from tests.contract.relay.test_sql_command import new_login, run, statements
+from tests.testbed.services.eventually import eventually
+from tests.testbed.services.packages import program
+from tests.testbed.services.postgres import Database, LocalPostgres
+
+KEEP = {"policy": "Keep"}
+
+
+@pytest.fixture
+def make_store(make_store: MakeStore) -> MakeStore:
+    """Makes stores that keep what was sent."""
+    return partial(make_store, retention=KEEP)
+
+
+def fill(database: Database, rows: int) -> None:
+    database.execute(
+        "insert into outbox (aggregatetype, aggregateid, payload)"
+        f" select 'order', (i % 100)::text, jsonb_build_object('n', i) from generate_series(1, {rows}) i"
+    )
+
+
+def read(store: PostgresStore) -> list[Row]:
+    return store.read(limit=1000, held_keys=[], held_ids=[]).rows
+
+
+def ids(rows: list[Row]) -> list[int]:
+    return [row.id for row in rows]
+
+
+def findings(config: Any) -> list[Finding]:
+    return [finding for finding in examine_database(config) if finding.subject == "sent table"]
+
+
+def test_whole_rows_are_moved_when_they_are_settled(database: Database, make_store: MakeStore) -> None:
+    """Also columns that the relay knows nothing of, and those that the table computes."""
+    database.execute('alter table outbox add "odd %s ""name" int default 7')
+    database.execute("alter table outbox add twice bigint generated always as (id * 2) stored")
+    prepare_policy(database, "keep")
+    fill(database, 6)
+    before = database.execute("select * from outbox where id in (1, 2, 3, 5) order by id")
+    store = make_store(database)
+    assert ids(read(store)) == [1, 2, 3, 4, 5, 6]
+    store.settle([1, 2, 3])
+    store.settle([5])
+    assert database.execute("select id from outbox order by id") == [(4,), (6,)]
+    kept = database.execute("select * from outbox_sent order by id")
+    assert [row[:-1] for row in kept] == before
+    assert all(row[-1] is not None for row in kept)
+    store.settle([5])
+    assert database.execute("select count(*) from outbox_sent") == [(4,)]
+
+
+@pytest.mark.parametrize("which", [range(1, 501), range(1, 501, 2)])
+def test_rows_are_moved_in_the_order_of_their_ids_without_sorting(
+    database: Database, make_store: MakeStore, which: range
+) -> None:
+    """The clean-up walks up the ids; a sort of a batch that outgrows work_mem would be done on disk."""
+    prepare_policy(database, "keep")
+    fill(database, 500)
+    database.execute("update outbox set payload = '1' where id % 3 = 0")
+    store = make_store(database)
+    read(store)
+    store.settle(list(which))
+    assert [row_id for (row_id,) in database.execute("select id from outbox_sent order by ctid")] == list(which)
+    assert store._opened is not None
+    settle = store._opened.statements.policy.settle(sql.SQL("id BETWEEN 2 AND 400"))
+    plan = store._opened.connection.execute(sql.SQL("EXPLAIN {}").format(settle), {}).fetchall()
+    assert "Index Scan" in str(plan)
+    assert "Sort" not in str(plan)
+
+
+def test_a_row_that_is_put_back_is_sent_again(database: Database, make_store: MakeStore) -> None:
+    """Replay: with a new id, or with its old one."""
+    prepare_policy(database, "keep")
+    fill(database, 2)
+    store = make_store(database)
+    store.settle(ids(read(store)))
+    database.execute(
+        "insert into outbox (aggregatetype, aggregateid, type, payload)"
+        " select aggregatetype, aggregateid, type, payload from outbox_sent order by id"
+    )
+    assert ids(read(store)) == [3, 4]
+    store.settle([3, 4])
+    database.execute(
+        "insert into outbox overriding system value select id, aggregatetype, aggregateid, type, payload, headers,"
+        " created_at from outbox_sent where id = 1"
+    )
+    store.close()
+    again = make_store(database)
+    assert ids(read(again)) == [1]
+    again.settle([1])
+    assert database.execute("select count(*) from outbox_sent where id = 1") == [(2,)]
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        ("drop table outbox_sent", "TableMissing"),
+        ("alter table outbox_sent drop column headers", "ColumnMissing"),
+        ("alter table outbox_sent drop column outbox_sent_at", None),
+        ("drop index outbox_sent_id_idx", None),
+    ],
+)
+@pytest.mark.parametrize("keep", [None, 3600.0])
+def test_what_the_second_table_lacks_is_found_and_printed(
+    database: Database, tmp_path: Path, make_store: MakeStore, damage: str, reason: str | None, keep: float | None
+) -> None:
+    prepare_policy(database, "keep")
+    database.execute(damage)
+    config = relay_config(tmp_path, database=database, retention={**KEEP, "keep_for_seconds": keep})
+    if reason is not None:
+        store = PostgresStore(config)
+        with pytest.raises(StoreError, match="outbox_sent") as caught:
+            store.open()
+        assert caught.value.reason == reason
+    assert [finding.level for finding in findings(config)] != ["ok"]
+    run(database, setup.for_what_is_missing(config, role=database.user))
+    assert [finding.level for finding in findings(config)] == ["ok"]
+    assert statements(setup.for_what_is_missing(config, role=database.user)) == []
+    fill(database, 1)
+    working = make_store(database, retention={**KEEP, "keep_for_seconds": keep})
+    working.settle(ids(read(working)))
+    assert database.execute("select count(*) from outbox_sent") == [(1,)]
+
+
+def test_a_column_that_is_added_while_a_relay_runs_is_kept_too(database: Database, make_store: MakeStore) -> None:
+    prepare_policy(database, "keep")
+    store = make_store(database, tuning={"held_back_seconds": 0.001})
+    database.execute("alter table outbox_sent add tenant text")
+    store.rebalance()
+    database.execute("alter table outbox add tenant text default 'a'")
+
+    def complaint() -> str:
+        try:
+            store.rebalance()
+        except StoreError as error:
+            return error.message
+        return ""
+
+    assert "other columns than before" in (eventually(complaint, seconds=20, what="the new column noticed") or "")
+    store.open()
+    store.rebalance()
+    fill(database, 1)
+    store.settle(ids(read(store)))
+    assert database.execute("select tenant from outbox_sent") == [("a",)]
+
+
+@pytest.mark.parametrize("keep", [None, 60.0])
+@pytest.mark.parametrize("new", [True, False])
+def test_se_exactly_the_printed_grants_are_enough_to_keep_and_clean_up(
+    database: Database, make_store: MakeStore, tmp_path: Path, keep: float | None, new: bool
+) -> None:
+    retention = {"policy": "Keep", "keep": {"table": "archive"}, "keep_for_seconds": keep}
+    role = new_login(database)
+    if new:
+        database.execute("drop table outbox")
+        run(database, setup.for_new_table(relay_config(tmp_path, database=role, retention=retention), role=role.user))
+    else:
+        config = relay_config(tmp_path, database=database, retention=retention)
+        run(database, setup.for_what_is_missing(config, role=role.user))
+    fill(database, 3)
+    store = make_store(role, retention=retention, tuning={"clean_up_rest_seconds": 0.001})
+    store.settle(ids(read(store))[:2])
+    database.execute("update archive set outbox_sent_at = outbox_sent_at - interval '1 hour' where id = 1")
+
+    def cleaned() -> bool:
+        store.rebalance()
+        return database.execute("select id from archive order by id") == ([(1,), (2,)] if keep is None else [(2,)])
+
+    eventually(cleaned, seconds=20, what="what is to be left")
+    for forbidden in ("truncate archive", "update archive set id = 1", "update outbox set type = 'x'"):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            role.execute(forbidden)
+
+
+def test_rr_07_kept_rows_are_removed_in_short_steps_and_nothing_that_waits(
+    database: Database, make_store: MakeStore
+) -> None:
+    """cases.md RR-07: by the time of sending, however old a row is."""
+    prepare_policy(database, "keep")
+    database.execute(
+        "insert into outbox_sent (id, aggregatetype, aggregateid, created_at, outbox_sent_at)"
+        " select i, 'order', 'k', now() - interval '1 day',"
+        " now() - case when i <= 15000 then interval '1 hour' else interval '0' end"
+        " from generate_series(1, 20000) i"
+    )
+    with database.connect(autocommit=False) as writer:
+        writer.execute(
+            "insert into outbox (aggregatetype, aggregateid, payload, created_at)"
+            " values ('order', 'late', '{}', now() - interval '1 day')"
+        )
+        store = make_store(
+            database, retention={**KEEP, "keep_for_seconds": 60.0}, tuning={"clean_up_rest_seconds": 0.01}
+        )
+
+        def cleaned() -> bool:
+            store.rebalance()
+            return database.execute("select count(*) from outbox_sent") == [(5000,)]
+
+        eventually(cleaned, seconds=30, what="the old rows gone")
+        writer.commit()
+    store.rebalance()
+    assert [row.key for row in read(store)] == [b"late"]
+
+
+def test_a_held_snapshot_makes_no_read_longer(database: Database, make_store: MakeStore) -> None:
+    """Dead rows that cannot be vacuumed away are not looked at again."""
+    prepare_policy(database, "keep")
+    database.execute("alter table outbox set (autovacuum_enabled = off)")
+    with database.connect(autocommit=False) as reader:
+        reader.execute("set transaction isolation level repeatable read")
+        reader.execute("select count(*) from outbox")
+        ticks = itertools.count()
+        store = make_store(database, clock=lambda: float(next(ticks)), tuning={"full_sweep_seconds": 1e6})
+        fill(database, 5000)
+        while rows := read(store):
+            store.settle(ids(rows))
+        read(store)
+        fill(database, 1)
+        connection = store._connection
+        assert connection is not None
+
+        def looked_at() -> int:
+            connection.execute("select pg_stat_force_next_flush()")
+            connection.execute("select 1")
+            return int(database.execute("select sum(idx_tup_read) from pg_stat_user_indexes")[0][0])
+
+        before = looked_at()
+        assert len(read(store)) == 1
+        assert looked_at() - before < 1500
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_rc_02_after_dump_and_restore_just_the_new_rows_are_read(
+    database: Database, tmp_path: Path, make_store: MakeStore, policy: str
+) -> None:
+    """cases.md RC-02 (b): the new cluster's transaction ids are far below those of the old one."""
+    prepare_policy(database, policy)
+    for _ in range(50):
+        database.execute("select pg_current_xact_id()")
+    fill(database, 20)
+    store = make_store(database, retention=POLICIES[policy] or {"policy": "Delete"})
+    store.settle(ids(read(store))[:15])
+    store.close()
+    dump = tmp_path / "dump.sql"
+    environment = {"PGPASSWORD": database.password, "PGSSLMODE": "verify-ca", "PGSSLROOTCERT": str(database.ca_file)}
+    command: list[str] = [str(program("pg_dump")), "-h", database.host, "-p", str(database.port), "-U", database.user]
+    subprocess.run([*command, "-O", "-x", "-f", str(dump), database.dbname], env=environment, check=True, timeout=120)
+    with LocalPostgres(fsync=False) as other:
+        restored = other.create_database()
+        environment = {"PGPASSWORD": restored.password, "PGSSLMODE": "require"}
+        command = [str(program("psql")), "-h", restored.host, "-p", str(restored.port), "-U", restored.user]
+        command += ["-v", "ON_ERROR_STOP=1", "-q", "-f", str(dump), restored.dbname]
+        subprocess.run(command, env=environment, check=True, timeout=120, stdout=subprocess.DEVNULL)
+        fill(restored, 1)
+        moved = make_store(restored, retention=POLICIES[policy] or {"policy": "Delete"})
+        assert ids(read(moved)) == [16, 17, 18, 19, 20, 21]
+        moved.settle([16, 17, 18, 19, 20, 21])
+        assert read(moved) == []
+        moved.close()

@@ -1,0 +1,176 @@
+"""`outboxrelay sql` against PostgreSQL: what it prints is enough, is no more than is needed, and takes nothing away.
+
+Covered: a new table, each thing that an existing one may lack, partitions, odd names, roles; that running the script
+leaves nothing to print; that exactly the printed grants carry rows (cases.md section H, least privilege).
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from outboxrelay.config import Columns, RelayConfig
+from outboxrelay.findings import Finding
+from outboxrelay.stores import ddl, setup
+from outboxrelay.stores.postgres import PostgresStore
+from tests.contract.relay.settings import relay_config
+from tests.testbed.services.postgres import Database
+
+ALL_COLUMNS = {"headers": "headers", "created_at": "created_at", "message_id": "message_id"}
+
+
+def statements(script: str) -> list[str]:
+    """The statements of a script, without its comments."""
+    text = "\n".join(line for line in script.splitlines() if not line.startswith("--"))
+    return [each.strip() for each in text.split(";\n") if each.strip()]
+
+
+def run(database: Database, script: str) -> None:
+    """As its owner runs it: statement by statement, since CONCURRENTLY allows no transaction."""
+    for statement in statements(script):
+        database.execute(statement)
+
+
+def config_of(directory: Path, database: Database, **changes: Any) -> RelayConfig:
+    return relay_config(directory, database=database, **changes)
+
+
+def new_login(database: Database) -> Database:
+    """A login that may do nothing that not everybody may."""
+    user, password = f"relay_{secrets.token_hex(4)}", secrets.token_urlsafe(12)
+    database.execute(f"create role {user} login password '{password}'")
+    return database.as_role(user=user, password=password)
+
+
+def carry(config: RelayConfig) -> list[int]:
+    """What a relay does with the table: reads and settles everything."""
+    store = PostgresStore(config)
+    store.open()
+    try:
+        store.rebalance()
+        ids = [row.id for row in store.read(limit=100, held_keys=[], held_ids=[]).rows]
+        store.settle(ids)
+        return ids
+    finally:
+        store.close()
+
+
+def insert(database: Database, table: str = "outbox") -> None:
+    database.execute(f"insert into {table} (aggregatetype, aggregateid, payload) values ('order', 'k', '{{}}')")
+
+
+def test_the_script_for_a_new_table_is_all_that_a_relay_needs(database: Database, tmp_path: Path) -> None:
+    role = new_login(database)
+    config = config_of(tmp_path, role, table={"schema": "shop", "name": "events", "columns": ALL_COLUMNS})
+    script = setup.for_new_table(config, role=role.user)
+    assert script == setup.for_new_table(config, role=role.user)
+    run(database, script)
+    insert(database, "shop.events")
+    assert carry(config) == [1]
+    assert statements(setup.for_what_is_missing(config, role=role.user)) == []
+
+
+def test_se_exactly_the_printed_grants_are_enough_and_none_is_too_much(database: Database, tmp_path: Path) -> None:
+    """cases.md section H: the relay's user can do nothing but what its rows need."""
+    role = new_login(database)
+    config = config_of(tmp_path, role)
+    run(database, setup.for_what_is_missing(config_of(tmp_path, database), role=role.user))
+    insert(database)
+    assert carry(config_of(tmp_path, role)) == [1]
+    granted = database.execute(
+        "select distinct privilege_type from information_schema.role_table_grants where grantee = %s", (role.user,)
+    )
+    assert {kind for (kind,) in granted} == {"SELECT", "DELETE"}
+    for privilege in ("select", "delete"):
+        database.execute(f"revoke {privilege} on outbox from {role.user}")
+        with pytest.raises(Exception, match="GRANT"):
+            carry(config)
+        database.execute(f"grant {privilege} on outbox to {role.user}")
+    for forbidden in ("truncate outbox", "update outbox set type = 'x'", "create table public.mine (i int)"):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            role.execute(forbidden)
+
+
+LACKING = {
+    "columns": "create table outbox (id bigint generated always as identity primary key, aggregatetype text)",
+    "id": "create table outbox (aggregatetype text, aggregateid text, type text, payload jsonb)",
+    "index": "create table outbox (id bigint generated always as identity, aggregatetype text, aggregateid text,"
+    " type text, payload jsonb)",
+    "uniqueness": "create table outbox (id bigint generated always as identity, aggregatetype text, aggregateid text,"
+    " type text, payload jsonb); create index on outbox (id)",
+    "cache": "create table outbox (id bigint generated always as identity (cache 100) primary key, aggregatetype text,"
+    " aggregateid text, type text, payload jsonb)",
+    "autovacuum": "create table outbox (id bigint generated always as identity primary key, aggregatetype text,"
+    " aggregateid text, type text, payload jsonb) with (autovacuum_enabled = off)",
+    "partitions": "create table outbox (id bigint generated always as identity, aggregatetype text, aggregateid text,"
+    " type text, payload jsonb) partition by range (id);"
+    " create table outbox_1 partition of outbox for values from (minvalue) to (1000);"
+    " create table outbox_2 partition of outbox for values from (1000) to (maxvalue)",
+}
+
+
+@pytest.mark.parametrize("lacking", LACKING)
+def test_what_a_table_lacks_is_printed_once_and_takes_nothing_away(
+    database: Database, tmp_path: Path, lacking: str
+) -> None:
+    database.execute("drop table outbox")
+    for statement in LACKING[lacking].split("; "):
+        database.execute(statement)
+    role = new_login(database)
+    config = config_of(tmp_path, role)
+    script = setup.for_what_is_missing(config, role=role.user)
+    assert statements(script)
+    assert not re.search(r"\b(drop|truncate|delete\s+from|update\s+\w+\s+set)\b", script, re.IGNORECASE)
+    run(database, script)
+    assert statements(setup.for_what_is_missing(config, role=role.user)) == []
+    insert(database)
+    assert len(carry(config)) == 1
+
+
+def test_names_are_quoted(database: Database, tmp_path: Path) -> None:
+    columns = {name: f'{name}" %s;--' for name in ("id", "key", "route", "type", "payload")}
+    table = {"schema": 'My "Schema"', "name": 'Out;"Box%', "columns": columns}
+    config = config_of(tmp_path, database, table=table)
+    script = setup.for_what_is_missing(config, role=database.user)
+    with database.connect() as connection:
+        for statement in script.replace("-- CREATE ROLE", "--").split(";\n"):
+            if not all(line.startswith("--") for line in statement.strip().splitlines()):
+                connection.execute(statement.encode())
+    assert carry(config) == []
+
+
+def test_an_unknown_role_is_told_how_to_be_made(database: Database, tmp_path: Path) -> None:
+    script = setup.for_what_is_missing(config_of(tmp_path, database), role="nobody_yet")
+    assert "-- CREATE ROLE \"nobody_yet\" LOGIN PASSWORD '...';" in script
+    assert 'GRANT SELECT, DELETE ON "public"."outbox" TO "nobody_yet";' in script
+
+
+def test_every_column_of_the_configuration_has_a_type() -> None:
+    assert set(Columns.model_fields) - {"extra_headers"} == set(ddl._COLUMNS)
+
+
+def test_a_new_table_has_each_column_once(tmp_path: Path) -> None:
+    columns = {
+        "topic": "destination",
+        "partition": "part",
+        "extra_headers": ({"column": "trace", "header": "traceparent"}, {"column": "type", "header": "kind"}),
+    }
+    (script,) = ddl.new_table(relay_config(tmp_path, table={"columns": columns}))
+    for line in ('"destination"', '"part"          integer', '"trace"'):
+        assert line in script
+    assert script.count('"type"') == 1
+
+
+def test_a_line_end_in_a_name_ends_no_comment(tmp_path: Path) -> None:
+    evil = "x\nDROP TABLE x;\r\nGRANT pg_write_all_data TO eve;"
+    config = relay_config(tmp_path, table={"name": "t"})
+    finding = Finding(level="error", subject=evil, message=evil, remedy=evil)
+    for text in (setup.for_new_table(config, role=evil), setup.script(config, [finding])):
+        # What is left outside quoted names and comments.
+        bare = [line for line in re.sub(r'"(?:[^"]|"")*"', "", text).splitlines() if not line.startswith("--")]
+        assert not [line for line in bare if "DROP" in line or "pg_write" in line]

@@ -1,0 +1,35 @@
+"""What the demo suggests at its end; each of these was tried."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.demo.manifests import NAMESPACE
+
+_HINTS = f"""
+  export KUBECONFIG={{kubeconfig}} PATH={{directory}}:$PATH
+
+1 Let the orders flow again, and watch (Ctrl-C ends the watching):
+    kubectl scale deployment/shop-writer -n {NAMESPACE} --replicas=1
+    kubectl get outboxrelays -n {NAMESPACE} --watch
+2 More pods per pair; they take over a share of the keys from those that are there:
+    kubectl scale obr/shop -n {NAMESPACE} --replicas=3
+    kubectl get pods -n {NAMESPACE} -l app.kubernetes.io/component=relay
+3 Suspend the relay while the shop writes, look at the backlog of each pair, and go on:
+    kubectl patch obr shop -n {NAMESPACE} --type=merge -p '{{{{"spec":{{{{"suspend":true}}}}}}}}'
+    kubectl describe obr shop -n {NAMESPACE}
+    kubectl patch obr shop -n {NAMESPACE} --type=merge -p '{{{{"spec":{{{{"suspend":false}}}}}}}}'
+4 Delete what the operator owns, and see it come back:
+    kubectl delete deployment -n {NAMESPACE} -l app.kubernetes.io/component=relay
+    kubectl get obr,deployments -n {NAMESPACE}
+5 Close the shop, and ask the delivery service whether anything was lost, repeated or reordered in all this:
+    kubectl scale deployment/shop-writer -n {NAMESPACE} --replicas=0
+    kubectl get --raw /api/v1/namespaces/{NAMESPACE}/services/delivery:http/proxy/report/full
+
+`make demo-down` removes the demo, `make cluster-down` the cluster.
+"""
+
+
+def hints(*, kubectl: Path, kubeconfig: Path) -> str:
+    """The text, with the paths of the cluster at hand."""
+    return _HINTS.format(kubeconfig=kubeconfig, directory=kubectl.parent).strip("\n")

@@ -1,0 +1,86 @@
+"""OL-05: two OutboxRelays over one table. The younger runs nothing, and takes over when the older is gone."""
+
+from __future__ import annotations
+
+from tests.e2e.stage import REACT_SECONDS, Stage, condition, out_of_order, pair_status, written
+from tests.testbed.relays import topic
+from tests.testbed.services.eventually import eventually
+
+
+def test_the_younger_waits_and_takes_over(stage: Stage) -> None:
+    stage.create_table("shared")
+    stage.create_table("unshared")
+    for name in ("shared", "unshared"):
+        stage.create_topic(f"conflict.{name}")
+    topics = [topic(name, topic=f"conflict.{name}", databases=[name]) for name in ("shared", "unshared")]
+    older = stage.relay("older", databases=[stage.database("shared")], topics=topics[:1])
+    stage.api.create(older)
+    stage.wait_ready("older")
+
+    # The same server under another spelling of its name; and one table that is the younger's alone.
+    spelt = stage.database("shared", host=f"postgres.{stage.namespace}.svc.cluster.local")
+    stage.api.create(stage.relay("younger", databases=[spelt, stage.database("unshared")], topics=topics))
+    status = eventually(
+        lambda: s if condition(s := stage.status("younger"), "Conflict").get("status") == "True" else None,
+        seconds=REACT_SECONDS,
+        what="the conflict to be told",
+    )
+    assert f"{stage.namespace}/older" in condition(status, "Conflict")["message"]
+    assert condition(status, "Ready")["status"] == "False"
+    assert pair_status(status, database="shared", topic="shared")["reason"] == "Conflict"
+    assert stage.deployment("younger", database="shared", topic="shared") is None
+    eventually(
+        lambda: pair_status(stage.status("younger"), database="unshared", topic="unshared")["ready"],
+        seconds=2 * REACT_SECONDS,
+        what="the younger's own table to be served",
+    )
+    assert condition(stage.status("older"), "Conflict")["status"] == "False"
+    assert condition(stage.status("older"), "Ready")["status"] == "True"
+
+    # Rows are written before, during and after the handover.
+    writer = stage.start_writing("shared", batches=200, rows=5, keys=5)
+    stage.api.delete("OutboxRelay", "older", namespace=stage.namespace)
+    status = stage.wait_ready("younger")
+    assert condition(status, "Conflict")["status"] == "False"
+    output, _ = writer.communicate(timeout=60)
+    assert writer.returncode == 0, output
+    messages = stage.wait_delivered("conflict.shared", written(rows=1000, keys=5))
+    assert out_of_order(messages) == []
+    assert stage.count("shared") == 0
+
+
+def test_the_relays_guard_what_names_cannot_tell(stage: Stage) -> None:
+    """By address and by name the operator sees two servers; the lock in the database sees one table."""
+    stage.create_table("aliased")
+    stage.create_topic("conflict.aliased")
+    topics = [topic("aliased", topic="conflict.aliased")]
+    stage.api.create(stage.relay("named", databases=[stage.database("aliased")], topics=topics))
+    stage.wait_ready("named")
+
+    address = stage.api.get("Service", "postgres", namespace=stage.namespace)["spec"]["clusterIP"]
+    by_address = stage.database(
+        "aliased", host=address, tls={"mode": "verify-ca", "caSecretRef": {"name": "postgres-ca"}}
+    )
+    stage.api.create(stage.relay("numbered", databases=[by_address], topics=topics))
+    pair = eventually(
+        lambda: (
+            p
+            if (p := pair_status(stage.status("numbered"), database="aliased", topic="aliased")).get("reason")
+            == "Conflict"
+            else None
+        ),
+        seconds=2 * REACT_SECONDS,
+        what="the relay's own guard to be told",
+        detail=lambda: str(stage.status("numbered")),
+    )
+    assert pair["ready"] is False
+    assert condition(stage.status("named"), "Ready")["status"] == "True"
+
+    stage.write("aliased", rows=100)
+    messages = stage.wait_delivered("conflict.aliased", written(rows=100))
+    assert len(messages) == 100
+
+    stage.api.delete("OutboxRelay", "named", namespace=stage.namespace)
+    stage.wait_ready("numbered")
+    stage.write("aliased", rows=10, first=101)
+    stage.wait_delivered("conflict.aliased", written(rows=110))

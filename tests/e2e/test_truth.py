@@ -1,0 +1,167 @@
+"""What the status tells beside Ready: limits, rows that no topic takes, who blocks, pods that cannot run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from tests.e2e.stage import REACT_SECONDS, START_SECONDS, Stage, condition, pair_status, uids, written
+from tests.testbed.api import Object
+from tests.testbed.relays import topic
+from tests.testbed.services.eventually import eventually
+
+RELAY = "truth"
+
+
+@pytest.fixture(scope="module")
+def running(stage: Stage) -> Stage:
+    """An OutboxRelay that takes one of the routes of its table."""
+    stage.create_table(RELAY)
+    stage.create_topic(RELAY)
+    # Else the server hides from the relay since when another user's transaction is open.
+    stage.sql("grant pg_monitor to relay")
+    stage.api.create(
+        stage.relay(
+            RELAY,
+            databases=[stage.database(RELAY)],
+            topics=[topic(RELAY, topic=RELAY, match=["order"])],
+            slo={"maxBacklog": 50, "maxLagSeconds": 3600},
+        )
+    )
+    stage.wait_ready(RELAY)
+    return stage
+
+
+def _told(stage: Stage, kind: str, status: str, reason: str, *, seconds: float = REACT_SECONDS) -> tuple[str, Object]:
+    """Wait for a condition; returns its message and the whole status."""
+
+    def found() -> Object | None:
+        whole = stage.status(RELAY)
+        seen = condition(whole, kind)
+        return whole if (seen.get("status"), seen.get("reason")) == (status, reason) else None
+
+    whole = eventually(
+        found,
+        seconds=seconds,
+        what=f"{kind} to be {status} for {reason}",
+        detail=lambda: json.dumps(stage.status(RELAY), indent=1),
+    )
+    return condition(whole, kind)["message"], whole
+
+
+def _change(stage: Stage, **spec: object) -> None:
+    stage.api.merge("OutboxRelay", RELAY, {"spec": spec}, namespace=stage.namespace)
+
+
+def _events(stage: Stage) -> list[str]:
+    events = stage.api.list("Event", namespace=stage.namespace)
+    return [event["reason"] for event in events if event["involvedObject"]["name"] == RELAY]
+
+
+def test_an_slo_that_is_missed_and_met_again(running: Stage) -> None:
+    _told(running, "SloMet", "True", "WithinLimits")
+    _change(running, suspend=True)
+    eventually(lambda: not running.all_relay_pods(RELAY), seconds=START_SECONDS, what="the relay to be gone")
+    running.write(RELAY, rows=51)
+    message, _ = _told(running, "SloMet", "False", "BacklogTooHigh")
+    assert "51 rows wait, maxBacklog is 50" in message
+    _change(running, suspend=False)
+    _told(running, "SloMet", "True", "WithinLimits", seconds=START_SECONDS)
+    eventually(lambda: {"SloMissed", "SloMet"} <= set(_events(running)), seconds=REACT_SECONDS, what="both Events")
+
+
+def test_rows_that_no_topic_takes(running: Stage) -> None:
+    _told(running, "UnroutedRows", "False", "AllRouted")
+    running.write(RELAY, rows=7, first=1001, route="refund")
+    message, status = _told(running, "UnroutedRows", "True", "RowsUnrouted")
+    assert "no topic takes 7 rows" in message
+    assert "'refund'" in message
+    assert status["unrouted"] == 7
+    assert status["backlog"] == 0
+    _change(running, topics=[topic(RELAY, topic=RELAY, match=["order", "refund"])])
+    running.wait_delivered(RELAY, written(rows=7, first=1001), seconds=START_SECONDS)
+    _, status = _told(running, "UnroutedRows", "False", "AllRouted")
+    assert status["unrouted"] == 0
+
+
+def test_who_holds_vacuum_back(running: Stage) -> None:
+    """The transaction of somebody else, with its pid, for as long as it lasts."""
+    holding = running.start_sql("begin; select txid_current(); select pg_sleep(600)")
+    try:
+        pid = eventually(
+            lambda: running.sql(
+                "select pid from pg_stat_activity where query like '%pg_sleep(600)' and pid <> pg_backend_pid()"
+            ),
+            seconds=REACT_SECONDS,
+            what="the transaction to be open",
+        )
+        blocked = eventually(
+            lambda: pair_status(running.status(RELAY), database=RELAY, topic=RELAY).get("blockedBy"),
+            # It counts after half a minute.
+            seconds=30 + REACT_SECONDS,
+            what="the transaction to be named",
+            detail=lambda: json.dumps(running.status(RELAY), indent=1),
+        )
+        assert (blocked["what"], blocked["pid"], blocked["database"]) == ("session", int(pid), "shop")
+        assert blocked["ageSeconds"] >= 30
+        running.sql(f"select pg_terminate_backend({pid})")
+        eventually(
+            lambda: "blockedBy" not in pair_status(running.status(RELAY), database=RELAY, topic=RELAY),
+            seconds=2 * REACT_SECONDS,
+            what="its end to be told",
+        )
+    finally:
+        holding.kill()
+        holding.communicate()
+
+
+def _no_more_pods(stage: Stage) -> Callable[[], None]:
+    """A quota that is full already; returns what takes it away."""
+    count = len(stage.api.list("Pod", namespace=stage.namespace))
+    metadata = {"name": "full", "namespace": stage.namespace}
+    spec = {"hard": {"pods": str(count)}}
+    stage.api.create({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": spec})
+    return lambda: stage.api.delete("ResourceQuota", "full", namespace=stage.namespace)
+
+
+def test_a_pod_that_cannot_be_created_is_told_while_rows_flow(running: Stage) -> None:
+    """Ready stays True: of two wanted pods one runs."""
+    running.wait_ready(RELAY)
+    lift = _no_more_pods(running)
+    try:
+        _change(running, replicas=2)
+        message, status = _told(running, "PodsHealthy", "False", "FailedCreate", seconds=2 * REACT_SECONDS)
+    finally:
+        lift()
+    assert "exceeded quota: full" in message
+    assert condition(status, "Ready")["status"] == "True"
+    _told(running, "PodsHealthy", "True", "NoTrouble", seconds=START_SECONDS)
+    eventually(lambda: running.status(RELAY)["readyReplicas"] == 2, seconds=START_SECONDS, what="both pods to be ready")
+    _change(running, replicas=1)
+    eventually(lambda: len(running.relay_pods(RELAY)) == 1, seconds=START_SECONDS, what="one pod to be left")
+
+
+PROBLEMS: tuple[tuple[Object, str, str], ...] = (
+    # An image whose program is not a relay: it ends at once, and says why in its last line.
+    ({"image": "outboxrelay/operator:dev"}, "PodsFailing", "kubeconfig"),
+    ({"resources": {"requests": {"cpu": "900"}}}, "Unschedulable", "Insufficient cpu"),
+)
+
+
+@pytest.mark.parametrize(("pod", "reason", "words"), PROBLEMS, ids=[reason for _, reason, _ in PROBLEMS])
+def test_a_pod_that_cannot_run(pod: Object, reason: str, words: str, running: Stage) -> None:
+    """With its own last words, and no longer than it lasts; the pods of before go on."""
+    running.wait_ready(RELAY)
+    before = uids(running.relay_pods(RELAY))
+    _change(running, pod=pod)
+    message, _ = _told(running, "PodsHealthy", "False", reason, seconds=2 * REACT_SECONDS)
+    assert words in message
+    first = 2001 + 100 * [word for _, word, _ in PROBLEMS].index(reason)
+    running.write(RELAY, rows=5, first=first)
+    running.wait_delivered(RELAY, written(rows=5, first=first))
+    assert before <= uids(running.relay_pods(RELAY))
+    _change(running, pod=dict.fromkeys(pod))
+    _told(running, "PodsHealthy", "True", "NoTrouble", seconds=START_SECONDS)
+    running.wait_ready(RELAY)

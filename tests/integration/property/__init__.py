@@ -1,0 +1,1 @@
+"""The delivery contract under random schedules, with real relays, PostgreSQL and Kafka."""

@@ -1,0 +1,92 @@
+"""From the Secrets that a resource names to what a session is opened with."""
+
+from __future__ import annotations
+
+import base64
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outboxrelay_operator.api import OutboxRelaySpec
+from outboxrelay_operator.kube import Kind
+from outboxrelay_operator.measure.credentials import Connector
+from outboxrelay_operator.measure.resolve import Resolver, ResolverSettings
+from outboxrelay_operator.measure.server import LoginId
+from outboxrelay_operator.measure.session import Login, MeasureError, PostgresSession
+from outboxrelay_operator.pairs import pairs_of
+from outboxrelay_operator.secret_reader import SecretReader
+from tests.unit.operator.builders import KEY, raw_database, raw_spec
+from tests.unit.operator.fake_kube import FakeKube
+
+SECRETS = {
+    "login": {"username": "relay"},
+    "ca": {"ca.crt": "the CA"},
+    "cert": {"tls.crt": "the certificate", "tls.key": "the key"},
+}
+DATABASE = raw_database(
+    host=None,
+    hosts=["gone", "a", "b"],
+    credentialsSecretRef={"name": "login", "passwordKey": ""},
+    tls={"caSecretRef": {"name": "ca"}, "clientCertSecretRef": {"name": "cert"}},
+)
+ZONE = {"a.": ("10.0.0.1", "10.0.0.2"), "b.": ("10.0.0.3",)}
+
+
+async def look_up(name: str) -> tuple[str, ...]:
+    return ZONE.get(name, ())
+
+
+def connector(secrets: dict[str, dict[str, str]]) -> Connector:
+    kube = FakeKube()
+    for name, values in secrets.items():
+        data = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
+        kube.put(Kind.SECRET, {"metadata": {"namespace": KEY.namespace, "name": name}, "data": data})
+    resolver = Resolver(own_namespace="operators", settings=ResolverSettings(), lookup=look_up)
+    return Connector(SecretReader(kube, clock=lambda: 0.0), resolver)
+
+
+def exists(file: Path | None) -> bool:
+    return file is not None and file.exists()
+
+
+def login_id(database: dict[str, Any]) -> LoginId:
+    spec = OutboxRelaySpec.model_validate(raw_spec(databases=[database]))
+    return LoginId.of(pairs_of(KEY, spec)[0])
+
+
+async def test_certificates_come_as_files_of_the_operator_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[Login, list[str]]] = []
+
+    async def opened(login: Login) -> None:
+        files = [file for file in (login.ca_file, login.certificate_file, login.key_file) if file is not None]
+        assert all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in files)
+        seen.append((login, [file.read_text() for file in files]))
+
+    monkeypatch.setattr(PostgresSession, "open", opened)
+    await connector(SECRETS)(login_id(DATABASE))
+    [(login, contents)] = seen
+    assert contents == ["the CA", "the certificate", "the key"]
+    assert login.addresses == (("a", "10.0.0.1"), ("a", "10.0.0.2"), ("b", "10.0.0.3"))
+    parameters = login.parameters()
+    assert (parameters["host"], parameters["hostaddr"]) == ("a,a,b", "10.0.0.1,10.0.0.2,10.0.0.3")
+    assert (parameters["target_session_attrs"], parameters["sslcertmode"]) == ("read-write", "allow")
+    assert "password" not in parameters
+    assert not any(map(exists, (login.ca_file, login.certificate_file, login.key_file)))
+
+
+@pytest.mark.parametrize("name", SECRETS)
+async def test_a_secret_that_is_missing_is_named(name: str) -> None:
+    with pytest.raises(MeasureError) as caught:
+        await connector({other: values for other, values in SECRETS.items() if other != name})(login_id(DATABASE))
+    assert caught.value.reason == "CredentialsMissing"
+    assert f"shop/{name}" in caught.value.message
+
+
+async def test_hosts_of_which_none_exists_are_named() -> None:
+    nowhere = DATABASE | {"hosts": ["gone", "lost"]}
+    with pytest.raises(MeasureError) as caught:
+        await connector(SECRETS)(login_id(nowhere))
+    assert caught.value.reason == "DatabaseUnreachable"
+    assert "gone, lost" in caught.value.message

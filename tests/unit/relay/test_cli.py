@@ -1,0 +1,147 @@
+"""The command line: exit codes, the wait for the right configuration, the environment, and the stop request."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from outboxrelay import cli
+from outboxrelay.config import digest, dump
+from outboxrelay.stop import StopSignal
+from tests.contract.relay.settings import relay_config
+from tests.testbed.services.eventually import eventually
+
+
+def write_config(directory: Path, *, port: int = 0) -> Path:
+    path = directory / "config.json"
+    path.write_text(dump(relay_config(directory, listen_port=port, log_format="text")))
+    return path
+
+
+@pytest.mark.parametrize("command", ["run", "check"])
+@pytest.mark.parametrize("content", [None, "", "{}", "[]", '{"version": 2}'])
+def test_a_configuration_that_cannot_be_used_ends_the_process(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, content: str | None
+) -> None:
+    path = tmp_path / "config.json"
+    if content is not None:
+        path.write_text(content)
+    assert cli.main([command, "--config", str(path)], stop=StopSignal()) == cli.EXIT_CONFIG
+    assert str(path) in capsys.readouterr().err
+
+
+def test_an_address_in_use_ends_the_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from outboxrelay.health import HealthServer, waiting_routes
+
+    other = HealthServer(host="127.0.0.1", port=0, routes=waiting_routes("x"))
+    other.start()
+    try:
+        path = write_config(tmp_path, port=other.port)
+        assert cli.main(["run", "--config", str(path)], stop=StopSignal()) == cli.EXIT_CONFIG
+    finally:
+        other.stop()
+    assert f"port {other.port}" in capsys.readouterr().err
+
+
+def test_check_tells_of_both_ends_and_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_config(tmp_path)
+    assert cli.main(["check", "--json", "--config", str(path)], stop=StopSignal()) == cli.EXIT_FINDINGS
+    document = json.loads(capsys.readouterr().out)
+    assert not document["ok"]
+    assert [(each["level"], each["subject"]) for each in document["findings"]] == [
+        ("error", "database"),
+        ("error", "topic"),
+    ]
+    assert "BrokerUnreachable" in document["findings"][1]["message"]
+
+
+def test_nothing_of_libpqs_comes_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGSERVICEFILE", "/nowhere")
+    monkeypatch.setenv("PGOPTIONS", "-c search_path=evil")
+    cli.main(["run", "--config", str(tmp_path / "missing")], stop=StopSignal())
+    assert not [name for name in os.environ if name.startswith("PG")]
+
+
+def run_process(config: Path, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "outboxrelay", "run", "--config", str(config)],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | environment,
+    )
+
+
+def port_of(process: subprocess.Popen[str]) -> int:
+    """The port named in the first line that names one."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "serving /status on port" in line:
+            return int(line.split()[-1])
+    raise AssertionError("the relay ended without serving")
+
+
+def end(process: subprocess.Popen[str], *, within: float = 10) -> int:
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.communicate(timeout=within)
+        return process.returncode
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_rr_10_it_ends_well_when_neither_side_answers(tmp_path: Path) -> None:
+    """cases.md RR-10: exit 0 inside 10 s, database and broker down."""
+    process = run_process(write_config(tmp_path))
+    port_of(process)
+    assert end(process) == 0
+
+
+def test_it_waits_for_the_configuration_it_was_told_of(tmp_path: Path) -> None:
+    path = write_config(tmp_path)
+    new = dump(relay_config(tmp_path, listen_port=0, log_format="text", lanes=8))
+    process = run_process(path, OUTBOXRELAY_CONFIG_DIGEST=digest(new))
+    port = port_of(process)
+    assert urllib.request.urlopen(f"http://127.0.0.1:{port}/livez", timeout=10).status == 200
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=10)
+    caught.value.close()
+    # As the kubelet does it: a new file takes the old one's place.
+    fresh = tmp_path / "fresh.json"
+    fresh.write_text(new)
+    fresh.rename(path)
+    port = port_of(process)
+    report = json.load(urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=10))
+    assert (report["lanes"], report["config_digest"]) == (8, digest(new))
+    assert end(process) == 0
+
+
+def test_it_ends_while_it_waits_for_the_configuration(tmp_path: Path) -> None:
+    process = run_process(write_config(tmp_path), OUTBOXRELAY_CONFIG_DIGEST="not there yet")
+    port_of(process)
+    assert end(process) == 0
+
+
+def test_a_stop_request_wakes_every_waiter() -> None:
+    stop = StopSignal()
+    assert not stop.wait(0.0)
+    woken: list[bool] = []
+    threads = [threading.Thread(target=lambda: woken.append(stop.wait(None))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    stop.set()
+    stop.set()
+    for thread in threads:
+        thread.join(timeout=10)
+    eventually(lambda: woken == [True, True], seconds=10, what="both waiters")
+    assert stop.is_set()
+    assert stop.wait(60)

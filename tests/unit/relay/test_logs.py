@@ -1,0 +1,68 @@
+"""Log lines: JSON on one line, and repeats of one outcome left out but counted."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+from outboxrelay.logs import JsonFormatter, RepeatFilter
+
+
+def record(
+    message: str, *, at: float = 0.0, level: int = logging.WARNING, line: int = 1, **extra: object
+) -> logging.LogRecord:
+    made = logging.LogRecord("outboxrelay.engine", level, "engine.py", line, "%s", (message,), None)
+    made.created = at
+    made.__dict__.update(extra)
+    return made
+
+
+def test_a_json_line_holds_what_matters() -> None:
+    line = JsonFormatter(pair="shop-db-orders").format(record('two\nlines "quoted"', reason="RowTooLarge", row_id=7))
+    assert "\n" not in line
+    document = json.loads(line)
+    assert document["time"] == "1970-01-01T00:00:00.000Z" or document["time"].startswith("1970-01-01T00:00:00.")
+    del document["time"]
+    assert document == {
+        "level": "warning",
+        "logger": "outboxrelay.engine",
+        "pair": "shop-db-orders",
+        "message": 'two\nlines "quoted"',
+        "reason": "RowTooLarge",
+        "row_id": 7,
+    }
+
+
+def test_an_exception_is_part_of_the_line() -> None:
+    made = record("failed")
+    made.exc_info = (ValueError, ValueError("why"), None)
+    assert "ValueError: why" in json.loads(JsonFormatter(pair="p").format(made))["exception"]
+
+
+def test_rr_02_an_outage_does_not_flood_the_log() -> None:
+    """cases.md RR-02."""
+    repeats = RepeatFilter()
+    passed = [second for second in range(3600) if repeats.filter(record("down", at=float(second)))]
+    assert len(passed) == 120
+
+
+def test_what_was_left_out_is_counted() -> None:
+    repeats = RepeatFilter()
+    assert repeats.filter(record("down", at=0.0))
+    assert not repeats.filter(record("down", at=1.0))
+    assert not repeats.filter(record("down", at=2.0))
+    late = record("down", at=40.0)
+    assert repeats.filter(late)
+    assert late.getMessage() == "down (2 more like this were left out)"
+
+
+def test_other_places_and_outcomes_are_told() -> None:
+    repeats = RepeatFilter()
+    assert repeats.filter(record("a", reason="ReadOnly"))
+    assert repeats.filter(record("b", reason="TableMissing"))
+    assert repeats.filter(record("c", line=2, reason="ReadOnly"))
+
+
+def test_information_is_not_limited() -> None:
+    repeats = RepeatFilter()
+    assert all(repeats.filter(record("owning lanes", level=logging.INFO)) for _ in range(5))

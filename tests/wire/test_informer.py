@@ -1,0 +1,39 @@
+"""How the informer ends: at once, whatever it is doing, and without another request."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import pytest
+
+from outboxrelay_operator.handlers import Informer
+from tests.wire.world import NAMESPACE, PATIENCE_SECONDS, World
+
+Begin = Callable[[World], None]
+
+BEGINNINGS: dict[str, tuple[Begin, str]] = {
+    "asking what there is": (lambda world: world.server.mute.add("apis"), "/apis"),
+    "listing": (lambda world: world.server.mute.add("outboxrelays"), "/outboxrelays?"),
+    "being refused": (lambda world: world.server.forbidden.add(NAMESPACE), "/outboxrelays?"),
+    "watching": (lambda _: None, "/outboxrelays?watch"),
+}
+
+
+@pytest.mark.parametrize(("begin", "request_"), BEGINNINGS.values(), ids=BEGINNINGS.keys())
+async def test_it_asks_nothing_more_once_it_was_told_to_end(
+    begin: Begin, request_: str, world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By its own stop flag kopf goes on for five seconds with what it was about, through a session that is closed."""
+    begin(world)
+    informer = Informer(namespace=NAMESPACE, notify=lambda _key: None, clock=time.monotonic)
+    informer.start()
+    await world.until(lambda: world.server.count("GET", request_), f"a request for {request_}")
+    informer.stop()
+    # What is on its way arrives before anything that is sent later.
+    await asyncio.sleep(0.1)
+    asked = len(world.server.requests)
+    await asyncio.to_thread(informer.join, PATIENCE_SECONDS)
+    assert world.server.requests[asked:] == []
+    assert "will re-authenticate" not in caplog.text
