@@ -91,7 +91,7 @@ def test_rc_04_relays_beyond_the_lanes_stand_by(pair: Pair, kafka: LocalKafka) -
         await_inserted(pair.database, 200)
     pair.await_empty()
     verdict = check(committed=load.committed(), delivered=read_all(kafka, pair.topic))
-    problems = verdict.problems(repeatable=repeatable, most_repeats=BATCH)
+    problems = verdict.problems(repeatable=repeatable, most_repeats=2 * BATCH)
     assert not problems, f"{verdict}: {problems}"
 
 

@@ -213,10 +213,7 @@ def test_kf_04_a_full_client_queue_slows_down_and_loses_nothing(
     keys = [b"k%d" % number for number in range(1000)]
     assert send(publisher, rows(*keys)) == list(range(1, 1001))
     assert partition_of(kafka, topic).keys() == set(keys)
-    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "t"})
-    ends = [consumer.get_watermark_offsets(TopicPartition(topic.name, number), timeout=10) for number in range(3)]
-    consumer.close()
-    assert sum(high for _, high in ends) == 1000
+    assert sum(high for _, high in kafka.watermarks(topic).values()) == 1000
 
 
 def test_kf_04_a_callback_that_raises_fails_the_batch(
@@ -309,9 +306,7 @@ def test_rc_05_brokers_that_went_away_are_complained_of_and_one_copy_waits(make_
         eventually(lambda: publisher.wait(0.2), seconds=60, what="outcome of a batch")
         assert publisher.outcome().acknowledged == [1, 2]
         assert publisher.trouble() is None
-        consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "t"})
-        assert consumer.get_watermark_offsets(TopicPartition(topic.name, 0), timeout=10) == (0, 3)
-        consumer.close()
+        assert cluster.watermarks(topic) == {0: (0, 3)}
 
 
 def test_a_client_that_lost_its_way_to_brokers_that_are_well_is_given_up(

@@ -103,11 +103,11 @@ class RealKafka:
         return publisher
 
     def messages(self) -> list[Delivered]:
+        _, end = self._kafka.watermarks(self._topic)[0]
         consumer = Consumer(
             {"bootstrap.servers": self._kafka.bootstrap_servers, "group.id": "test", "enable.partition.eof": True}
         )
         try:
-            _, end = consumer.get_watermark_offsets(TopicPartition(self._topic.name, 0), timeout=10)
             consumer.assign([TopicPartition(self._topic.name, 0, 0)])
             found: list[Delivered] = []
             while len(found) < end:

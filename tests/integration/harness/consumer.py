@@ -13,6 +13,7 @@ READ_SECONDS = 60
 
 def read_all(kafka: LocalKafka, topic: Topic) -> list[Delivered]:
     """Every message up to the ends of the partitions as they are now, each partition in order."""
+    missing = {number: high for number, (low, high) in kafka.watermarks(topic).items() if high > low}
     consumer = Consumer(
         {
             "bootstrap.servers": kafka.bootstrap_servers,
@@ -24,12 +25,6 @@ def read_all(kafka: LocalKafka, topic: Topic) -> list[Delivered]:
         }
     )
     try:
-        partitions = [TopicPartition(topic.name, number) for number in range(topic.partitions)]
-        missing = {}
-        for partition in partitions:
-            low, high = consumer.get_watermark_offsets(partition, timeout=30)
-            if high > low:
-                missing[partition.partition] = high
         consumer.assign([TopicPartition(topic.name, number, OFFSET_BEGINNING) for number in missing])
         read: list[Delivered] = []
 
@@ -49,15 +44,7 @@ def read_all(kafka: LocalKafka, topic: Topic) -> list[Delivered]:
 
 def count(kafka: LocalKafka, topic: Topic) -> int:
     """Messages in the topic now."""
-    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "tests", "log_level": 0})
-    try:
-        ends = [
-            consumer.get_watermark_offsets(TopicPartition(topic.name, number), timeout=30)
-            for number in range(topic.partitions)
-        ]
-        return sum(high - low for low, high in ends)
-    finally:
-        consumer.close()
+    return sum(high - low for low, high in kafka.watermarks(topic).values())
 
 
 def _delivered(message: Message) -> Delivered:

@@ -294,15 +294,18 @@ class Pair:
         )
 
     def unsettled_after_death(self, relay: RelayProcess) -> set[int]:
-        """kill -9 a relay; the rows that it had not settled, once the server has noticed its death."""
+        """kill -9 a relay, and wait until the server has noticed its death; the rows that it had not settled."""
+        # Looked at while it stands still: once it is dead another relay may send and settle them at once.
+        relay.pause()
         backends = relay.backends(self.database)
+        unsettled = self.unsettled()
         relay.kill()
         eventually(
             lambda: not self.database.execute("select 1 from pg_stat_activity where pid = any(%s)", [backends]),
             seconds=60,
             what=f"end of the database sessions of {relay.name}",
         )
-        return self.unsettled()
+        return unsettled
 
     def unsettled(self) -> set[int]:
         """The rows that were not sent, as far as the table knows."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._listoffsets import OffsetSpec
@@ -193,6 +193,25 @@ class LocalKafka:
             seconds=30,
             what=f"end of topic {topic.name}",
         )
+
+    def watermarks(self, topic: Topic) -> dict[int, tuple[int, int]]:
+        """First and next offset of each partition.
+
+        A broker that has just come back may deny for a moment that a partition exists, and a client that asked then
+        may go on believing it, so each attempt is a client of its own.
+        """
+
+        def asked() -> dict[int, tuple[int, int]]:
+            consumer = Consumer({"bootstrap.servers": self.bootstrap_servers, "group.id": "tests", "log_level": 0})
+            try:
+                return {
+                    number: consumer.get_watermark_offsets(TopicPartition(topic.name, number), timeout=10)
+                    for number in range(topic.partitions)
+                }
+            finally:
+                consumer.close()
+
+        return eventually(asked, seconds=60, what=f"offsets of topic {topic.name}", tolerate=(KafkaException,))
 
     def configure_topic(self, topic: Topic, **settings: str) -> None:
         """Change settings of a topic; underscores in their names stand for dots."""
