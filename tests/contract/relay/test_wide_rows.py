@@ -88,7 +88,7 @@ def columns_of(row: Row) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("kind", KEYS)
 def test_the_bytes_of_each_type(table: Database, tmp_path: Path, made: list[PostgresStore], kind: str) -> None:
-    """Documented in the README: as a key, and where text is wanted as type, message id, route and topic too."""
+    """Documented in docs/messages.md: as a key, and where text is wanted as type, message id, route and topic too."""
     literal, expected = KEYS[kind]
     table.execute(f"create table events (id bigint generated always as identity primary key, value {kind}, body text)")
     table.execute(f"insert into events (value, body) values (%s::{kind}, 'b'), (null, 'b')", [literal])
