@@ -223,8 +223,8 @@ def test_a_field_no_longer_wanted_goes(crd: Object, api: Api, namespace: str) ->
     assert [volume["name"] for volume in live["spec"]["template"]["spec"]["volumes"]] == ["config", "database"]
 
 
-def test_256_pairs_fit(crd: Object, api: Api, namespace: str) -> None:
-    """One config map, of 1 MiB at most, holds the configuration of every pair."""
+def test_ol_11_256_pairs_fit(crd: Object, api: Api, namespace: str) -> None:
+    """cases.md OL-11: one config map, of 1 MiB at most, holds the configuration of every pair."""
     databases = [
         database(f"shop-database-{number}", host=f"db-{number}.shop.svc.cluster.local") for number in range(64)
     ]
@@ -235,8 +235,8 @@ def test_256_pairs_fit(crd: Object, api: Api, namespace: str) -> None:
     assert len(stored["data"]) == 256
 
 
-def test_what_does_not_fit_is_told(crd: Object, api: Api, namespace: str) -> None:
-    """With every text at its limit 256 configurations are too much: nothing is deployed, and each pair says why."""
+def test_ol_11_what_does_not_fit_is_told(crd: Object, api: Api, namespace: str) -> None:
+    """cases.md OL-11: with every text at its limit 256 configurations are too much; each pair says why."""
     databases = [database(f"{number:02}" + "d" * 61, host="h" * 253) for number in range(64)]
     topics = [
         topic(f"t{number}", topic=f"{number}" * 249, match=[f"{number}{value:03}" + "x" * 124 for value in range(32)])
@@ -259,10 +259,10 @@ def test_what_does_not_fit_is_told(crd: Object, api: Api, namespace: str) -> Non
 
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
-def test_relay_pods_satisfy_the_restricted_level(
+def test_hp_06_relay_pods_satisfy_the_restricted_level(
     spec: Object, crd: Object, api: Api, new_namespace: NewNamespace
 ) -> None:
-    """HP-06: judged by the server's own admission; a Deployment would only be warned about."""
+    """cases.md HP-06: judged by the server's own admission; a Deployment would only be warned about."""
     namespace = new_namespace(pod_security="restricted")
     rendered = Rendered(api.create(relay(namespace=namespace, **spec)))
     template = rendered.deployment["spec"]["template"]

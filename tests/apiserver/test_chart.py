@@ -126,8 +126,8 @@ def test_the_defaults_are_the_operators_own(cluster: Cluster) -> None:
     assert settings.read(environment) == settings.read(given)
 
 
-def test_named_namespaces_need_no_cluster_right(cluster: Cluster) -> None:
-    """HP-05."""
+def test_hp_05_named_namespaces_need_no_cluster_right(cluster: Cluster) -> None:
+    """cases.md HP-05."""
     objects = render(cluster, release="x", namespace="sys", values={"watchNamespaces": ["shop", "billing"]})
     assert only(objects, "ClusterRole") == only(objects, "ClusterRoleBinding") == []
     by_namespace = {role["metadata"]["namespace"]: role["rules"] for role in only(objects, "Role")}
@@ -136,6 +136,15 @@ def test_named_namespaces_need_no_cluster_right(cluster: Cluster) -> None:
 
     (cluster_role,) = only(render(cluster, release="x", namespace="sys"), "ClusterRole")
     assert cluster_role["rules"] == by_namespace["shop"]
+
+
+def test_hp_03_no_release_owns_what_its_uninstalling_must_leave(cluster: Cluster) -> None:
+    """cases.md HP-03: neither the CRD, nor a resource, nor a hook that would remove them; all of `crds/` is left."""
+    objects = render(cluster, release="x", namespace="sys")
+    assert not [body for body in objects if body["apiVersion"].startswith(("apiextensions.k8s.io/", "outboxrelay.io/"))]
+    hooks = [(body["metadata"].get("annotations") or {}).get("helm.sh/hook") for body in objects]
+    assert set(hooks) <= {None, "test"}
+    assert [path.name for path in (CHART / "crds").iterdir()] == ["outboxrelays.yaml"]
 
 
 def test_without_access_to_secrets_no_rule_names_them(cluster: Cluster) -> None:
@@ -164,8 +173,10 @@ def test_policies_are_made_or_removed_by_the_option_and_nothing_else(cluster: Cl
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "Pod"])
-def test_pods_satisfy_the_restricted_level(kind: str, cluster: Cluster, api: Api, new_namespace: NewNamespace) -> None:
-    """HP-06: the operator's pod and the pod of `helm test`, judged by the server's own admission."""
+def test_hp_06_pods_satisfy_the_restricted_level(
+    kind: str, cluster: Cluster, api: Api, new_namespace: NewNamespace
+) -> None:
+    """cases.md HP-06: the operator's pod and the pod of `helm test`, judged by the server's own admission."""
     restricted = new_namespace(pod_security="restricted")
     (item,) = only(render(cluster, release="x", namespace=restricted), kind)
     pod = item if kind == "Pod" else {"apiVersion": "v1", "kind": "Pod", **item["spec"]["template"]}

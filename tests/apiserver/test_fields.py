@@ -266,7 +266,7 @@ def test_unknown_field_is_refused(crd: Object, api: Api, namespace: str) -> None
     assert refusal.value.code == 400
 
 
-def test_no_secret_of_another_namespace(crd: Object, api: Api, namespace: str) -> None:
+def test_se_01_no_secret_of_another_namespace(crd: Object, api: Api, namespace: str) -> None:
     """cases.md SE-01: there is no such field; whoever turns validation off gets it dropped, not honoured."""
     body = relay(namespace=namespace, databases=[database(credentialsSecretRef={"name": "x", "namespace": "victim"})])
     with pytest.raises(ApiError, match=r'unknown field "spec.databases\[0\].credentialsSecretRef.namespace"'):
@@ -300,7 +300,7 @@ def fields_of_pods(api: Api) -> set[str]:
     return {field for properties in kinds for field in properties}
 
 
-def test_pod_overrides_are_an_allow_list(crd: Object, api: Api, namespace: str) -> None:
+def test_se_01_pod_overrides_are_an_allow_list(crd: Object, api: Api, namespace: str) -> None:
     """cases.md SE-01: nothing else would leave the pod's rights and files what the operator meant them to be."""
     others = fields_of_pods(api) - POD_OVERRIDES
     assert others >= {
@@ -317,7 +317,8 @@ def test_pod_overrides_are_an_allow_list(crd: Object, api: Api, namespace: str) 
     assert set(re.findall(r'unknown field "spec\.pod\.(\w+)"', refusal.value.message)) == others
 
 
-def test_whoever_turns_validation_off_overrides_no_more(crd: Object, api: Api, namespace: str) -> None:
+def test_se_01_whoever_turns_validation_off_overrides_no_more(crd: Object, api: Api, namespace: str) -> None:
+    """cases.md SE-01."""
     lax = {"fieldValidation": "Ignore", "dryRun": "All"}
     pod = dict.fromkeys(fields_of_pods(api) - POD_OVERRIDES, "x") | {"image": "relay:1"}
     stored = api.request(

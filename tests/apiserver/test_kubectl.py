@@ -47,8 +47,8 @@ def stored(crd: Object, api: Api, namespace: str) -> Object:
     return api.merge("OutboxRelay", "shop", {"status": STATUS}, namespace=namespace, subresource="status")
 
 
-def test_the_crd_can_be_applied_by_the_client(cluster: Cluster) -> None:
-    """HP-02: client-side apply stores the whole file once more, in an annotation."""
+def test_hp_02_the_crd_can_be_applied_by_the_client(cluster: Cluster) -> None:
+    """cases.md HP-02: client-side apply stores the whole file once more, in an annotation."""
     assert CRD_FILE.stat().st_size < MOST_BYTES
     assert CRD_NAME in cluster.kubectl("apply", "--dry-run=server", "-f", str(CRD_FILE))
 
@@ -113,6 +113,20 @@ def test_scale(stored: Object, cluster: Cluster, api: Api, namespace: str) -> No
         cluster.kubectl("-n", namespace, "scale", "obr/shop", "--replicas=5")
     with pytest.raises(ClusterError, match=r"spec\.replicas"):
         cluster.kubectl("-n", namespace, "scale", "obr/shop", "--replicas=257")
+
+
+def test_ol_09_a_manifest_without_replicas_leaves_what_was_scaled(
+    crd: Object, cluster: Cluster, api: Api, namespace: str, tmp_path: Path
+) -> None:
+    """cases.md OL-09: the default is for those that nobody ever scaled."""
+    file = tmp_path / "shop.yaml"
+    file.write_text(yaml.safe_dump(relay(namespace=namespace)), encoding="utf-8")
+    cluster.kubectl("apply", "-f", str(file))
+    cluster.kubectl("-n", namespace, "scale", "obr/shop", "--replicas=3")
+    file.write_text(yaml.safe_dump(relay(namespace=namespace, suspend=True)), encoding="utf-8")
+    cluster.kubectl("apply", "-f", str(file))
+    stored = api.get("OutboxRelay", "shop", namespace=namespace)["spec"]
+    assert (stored["suspend"], stored["replicas"]) == (True, 3)
 
 
 def test_the_spec_and_the_status_have_their_own_writers(stored: Object, api: Api, namespace: str) -> None:

@@ -49,9 +49,10 @@ def older_crd(crd: Object, cluster: Cluster, tmp_path: Path) -> Iterator[None]:
     cluster.kubectl("replace", "-f", str(CRD_FILE))
 
 
-async def test_what_fits_is_written_once_and_the_rest_is_named(
+async def test_hp_02_what_an_older_crd_holds_is_written_once_and_the_rest_is_named(
     older_crd: None, cluster: Cluster, api: Api, namespace: str
 ) -> None:
+    """cases.md HP-02, OL-11: as after `helm upgrade`, which leaves CRDs as they are."""
     created = api.create(relay(namespace=namespace))
     requests: list[str] = []
     loader: Any = kubernetes.aio.config  # partly without annotations

@@ -61,7 +61,8 @@ def test_the_schema_and_the_model_have_the_same_fields(largest: Object) -> None:
     assert parsed.model_dump(mode="json", exclude_none=True) == largest
 
 
-def test_the_largest_status_fits_and_comes_back_whole(largest: Object, api: Api, namespace: str) -> None:
+def test_ol_11_the_largest_status_fits_and_comes_back_whole(largest: Object, api: Api, namespace: str) -> None:
+    """cases.md OL-11."""
     assert len(largest["pairs"]) == 256
     assert len(json.dumps(largest)) < MOST_BYTES
     databases = [database(f"d{number}") for number in range(64)]
@@ -77,8 +78,8 @@ def test_the_largest_status_fits_and_comes_back_whole(largest: Object, api: Api,
     assert api.get("OutboxRelay", "shop", namespace=namespace)["status"] == largest
 
 
-def test_a_field_that_the_schema_lacks_is_an_error(largest: Object, api: Api, namespace: str) -> None:
-    """Only for a writer that asks for strict validation, as these tests do; without it the field is dropped."""
+def test_ol_11_a_field_that_the_schema_lacks_is_an_error(largest: Object, api: Api, namespace: str) -> None:
+    """cases.md OL-11: for a writer that asks for strict validation, as ours does; else it is dropped silently."""
     api.create(relay(namespace=namespace))
     with pytest.raises(ApiError, match=r'unknown field "status\.mood"'):
         api.merge("OutboxRelay", "shop", {"status": {"mood": "fine"}}, namespace=namespace, subresource="status")

@@ -7,7 +7,8 @@ from tests.testbed.relays import topic
 from tests.testbed.services.eventually import eventually
 
 
-def test_the_younger_waits_and_takes_over(stage: Stage) -> None:
+def test_ol_05_the_younger_waits_and_takes_over(stage: Stage) -> None:
+    """cases.md OL-05: another spelling of the host; nothing is lost or overtaken when the younger takes over."""
     stage.create_table("shared")
     stage.create_table("unshared")
     for name in ("shared", "unshared"):
@@ -49,8 +50,8 @@ def test_the_younger_waits_and_takes_over(stage: Stage) -> None:
     assert stage.count("shared") == 0
 
 
-def test_the_relays_guard_what_names_cannot_tell(stage: Stage) -> None:
-    """By address and by name the operator sees two servers; the lock in the database sees one table."""
+def test_ol_05_the_relays_guard_what_names_cannot_tell(stage: Stage) -> None:
+    """cases.md OL-05: by address and by name the operator sees two servers; the lock in the database sees one table."""
     stage.create_table("aliased")
     stage.create_topic("conflict.aliased")
     topics = [topic("aliased", topic="conflict.aliased")]

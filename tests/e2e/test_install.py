@@ -76,8 +76,8 @@ def test_the_operator_may_read_a_named_secret(running: Stage, operator: Api) -> 
     assert operator.get("Secret", "relay-login", namespace=running.namespace)["data"]
 
 
-def test_another_namespace_is_not_served(running: Stage, new_namespace: Callable[..., str]) -> None:
-    """HP-05: and not asked about either, over and over."""
+def test_hp_05_another_namespace_is_not_served(running: Stage, new_namespace: Callable[..., str]) -> None:
+    """cases.md HP-05: and not asked about either, over and over."""
     other = new_namespace("e2e")
     running.api.create(relay(namespace=other))
     # By the time that a later one is served, the earlier one would have been.
@@ -103,8 +103,8 @@ def no_pods(stage: Stage) -> Iterator[None]:
     stage.api.delete("ResourceQuota", "none", namespace=stage.second)
 
 
-def test_a_quota_is_told(stage: Stage, no_pods: None) -> None:
-    """HP-06: the refusal is on a ReplicaSet, where nobody looks."""
+def test_hp_06_a_quota_is_told(stage: Stage, no_pods: None) -> None:
+    """cases.md HP-06: the refusal is on a ReplicaSet, where nobody looks."""
     stage.create_table("quota")
     stage.copy_secrets(stage.second)
     body = stage.relay("quota", databases=[stage.database("quota")], topics=[topic("quota", topic=RELAY)])
@@ -124,8 +124,8 @@ def test_a_quota_is_told(stage: Stage, no_pods: None) -> None:
     stage.api.delete("OutboxRelay", "quota", namespace=stage.second)
 
 
-def test_few_connections(running: Stage) -> None:
-    """OS-03: however many OutboxRelays, the operator holds at most two connections to one server."""
+def test_os_03_few_connections(running: Stage) -> None:
+    """cases.md OS-03: however many OutboxRelays, the operator holds at most two connections to one server."""
     names = running.sql("select application_name from pg_stat_activity where usename = 'relay'").splitlines()
     operators = [name for name in names if name.startswith("outboxrelay-operator")]
     assert 1 <= len(operators) <= 2
@@ -133,8 +133,8 @@ def test_few_connections(running: Stage) -> None:
 
 
 @pytest.mark.parametrize("which", ["operator", "relay"])
-def test_any_user_id_will_do(which: str, running: Stage) -> None:
-    """HP-06: OpenShift runs every namespace under a user id of its own."""
+def test_hp_06_any_user_id_will_do(which: str, running: Stage) -> None:
+    """cases.md HP-06: OpenShift runs every namespace under a user id of its own."""
     (pod,) = running.operator_pods() if which == "operator" else running.relay_pods(RELAY)
     spec = {name: value for name, value in pod["spec"].items() if name not in ("nodeName", "tolerations")}
     spec["securityContext"] = {**spec["securityContext"], "runAsUser": 1_000_680_000, "runAsGroup": 0}

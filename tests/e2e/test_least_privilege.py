@@ -149,8 +149,8 @@ def test_relays_have_an_account_of_their_own_and_no_token(stage: Stage) -> None:
         assert {kind for volume in pod["spec"]["volumes"] for kind in volume} <= {"name", "configMap", "secret"}
 
 
-def test_no_right_is_missing_and_none_too_many(stage: Stage) -> None:
-    """HP-05. What the chart grants, as the tests before and this one install it, is what the operator uses."""
+def test_hp_05_no_right_is_missing_and_none_too_many(stage: Stage) -> None:
+    """cases.md HP-05: what the chart grants, as the tests before and this one install it, is what the operator uses."""
     log = stage.cluster.audit_log
     if log is None:
         pytest.skip("the audit log of this cluster's API server cannot be read from here")

@@ -52,7 +52,8 @@ def _leader(stage: Stage) -> str | None:
     return next((name for name in names if holder.startswith(name)), None)
 
 
-def test_a_restarted_operator_restarts_no_relay(lasting: Stage) -> None:
+def test_os_06_a_restarted_operator_restarts_no_relay(lasting: Stage) -> None:
+    """cases.md OS-06."""
     before = uids(lasting.relay_pods(RELAY))
     (old,) = lasting.operator_pods()
     lasting.api.delete("Pod", old["metadata"]["name"], namespace=lasting.namespace)
@@ -72,7 +73,8 @@ def two_operators(lasting: Stage) -> Iterator[Stage]:
     eventually(lambda: _operator_ready(lasting, 1), seconds=START_SECONDS, what="one operator")
 
 
-def test_a_follower_takes_over_from_a_killed_leader(two_operators: Stage) -> None:
+def test_os_05_a_follower_takes_over_from_a_killed_leader(two_operators: Stage) -> None:
+    """cases.md OS-05."""
     stage = two_operators
     before = uids(stage.relay_pods(RELAY))
     leader = _leader(stage)
@@ -105,8 +107,8 @@ def _deployment(stage: Stage) -> None:
 @pytest.mark.parametrize(
     "first", [_nothing, _secret, _database, _deployment], ids=lambda function: function.__name__[1:]
 )
-def test_an_outboxrelay_goes_whatever_went_before_it(first: Callable[[Stage], None], stage: Stage) -> None:
-    """OL-01, OL-02: nothing outside has to be asked, so nothing can hold the deletion up."""
+def test_ol_02_an_outboxrelay_goes_whatever_went_before_it(first: Callable[[Stage], None], stage: Stage) -> None:
+    """cases.md OL-02: nothing outside has to be asked, so nothing can hold the deletion up."""
     data = stage.api.get("Secret", "relay-login", namespace=stage.namespace)["data"]
     metadata = {"name": "leaving-login", "namespace": stage.namespace}
     stage.api.apply({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data})
@@ -126,8 +128,8 @@ def test_an_outboxrelay_goes_whatever_went_before_it(first: Callable[[Stage], No
     eventually(lambda: not stage.all_relay_pods("leaving"), seconds=START_SECONDS, what="the relay pods to go")
 
 
-def test_uninstalling_stops_no_relay_and_reinstalling_adopts_it(lasting: Stage) -> None:
-    """HP-03. Without an operator rows flow, and an OutboxRelay can be deleted."""
+def test_hp_03_uninstalling_stops_no_relay_and_reinstalling_adopts_it(lasting: Stage) -> None:
+    """cases.md HP-03, OL-01: without an operator rows flow, and an OutboxRelay can be deleted."""
     stage = lasting
     _make(stage, "orphan")
     before = uids(stage.relay_pods(RELAY))
@@ -149,8 +151,8 @@ def test_uninstalling_stops_no_relay_and_reinstalling_adopts_it(lasting: Stage) 
     stage.wait_reconciled(RELAY, 1)
 
 
-def test_a_namespace_goes_and_the_operator_serves_the_others(lasting: Stage) -> None:
-    """With the namespace goes the operator's right to read it. The chart names it still."""
+def test_ol_01_a_namespace_goes_and_the_operator_serves_the_others(lasting: Stage) -> None:
+    """cases.md OL-01: with the namespace goes the operator's right to read it. The chart names it still."""
     stage = lasting
     stage.copy_secrets(stage.second)
     stage.create_table("doomed")

@@ -59,7 +59,8 @@ def _versions(stage: Stage) -> dict[str, str]:
     }
 
 
-def test_a_steady_resource_is_not_written(steady: Stage) -> None:
+def test_ol_08_a_steady_resource_is_not_written(steady: Stage) -> None:
+    """cases.md OL-08."""
     reads = ("get", "outboxrelays", "200")
     before, status, begun = _versions(steady), steady.status(RELAY), steady.requests()[reads]
     enough = begun + PASSES * len(steady.api.list("OutboxRelay", namespace=steady.namespace))
@@ -73,8 +74,8 @@ def test_a_steady_resource_is_not_written(steady: Stage) -> None:
     assert _versions(steady) == before
 
 
-def test_a_busy_resource_is_written_seldom(steady: Stage) -> None:
-    """Its numbers change all the time, and each write would wake whoever watches the resource."""
+def test_ol_08_a_busy_resource_is_written_seldom(steady: Stage) -> None:
+    """cases.md OL-08: its numbers change all the time, and each write would wake whoever watches the resource."""
     writer = steady.start_writing(RELAY, batches=BUSY_SECONDS * 20, rows=10, keys=5, first=21)
     began, seen = time.monotonic(), [_versions(steady)["OutboxRelay"]]
 

@@ -87,8 +87,8 @@ def test_an_edited_config_map_is_put_right(running: Stage) -> None:
     )
 
 
-def test_an_unrelated_edit_restarts_nothing(running: Stage) -> None:
-    """OS-06: neither an annotation nor a changed number of pods touches the pods that run."""
+def test_os_06_an_unrelated_edit_restarts_nothing(running: Stage) -> None:
+    """cases.md OS-06: neither an annotation nor a changed number of pods touches the pods that run."""
     running.wait_ready(RELAY)
     before = uids(running.relay_pods(RELAY))
     annotation = {"metadata": {"annotations": {"example.com/note": "x"}, "labels": {"team": "shop"}}}

@@ -48,7 +48,8 @@ def failing(stage: Stage) -> Stage:
     return stage
 
 
-def test_each_fault_is_told(failing: Stage) -> None:
+def test_se_04_each_fault_is_told(failing: Stage) -> None:
+    """cases.md SE-04."""
     expected = {
         "refused": "AuthenticationFailed",
         "nowhere": "DatabaseUnreachable",
@@ -78,9 +79,9 @@ def test_a_parked_row_is_counted_and_holds_back_its_own_key_only(failing: Stage)
     assert failing.count("parked") == 1
 
 
-def test_no_canary_anywhere(failing: Stage) -> None:
-    """Runs after the faults were told, so that everything that tells of them is there to be searched."""
-    test_each_fault_is_told(failing)
+def test_se_04_no_canary_anywhere(failing: Stage) -> None:
+    """cases.md SE-04. Runs after the faults were told, so that all that tells of them is there to be searched."""
+    test_se_04_each_fault_is_told(failing)
     places: dict[str, str] = {}
     for kind in ("OutboxRelay", "Deployment", "ReplicaSet", "Pod", "ConfigMap", "Event", "Lease"):
         objects = failing.api.list(kind, namespace=failing.namespace)
@@ -102,8 +103,8 @@ def test_no_canary_anywhere(failing: Stage) -> None:
     assert found == []
 
 
-def test_errors_keep_what_helps(failing: Stage) -> None:
-    """Host, database, table and user are not secret, and an error without them is of little use."""
+def test_se_04_errors_keep_what_helps(failing: Stage) -> None:
+    """cases.md SE-04: host, database, table and user are not secret, and an error without them is of little use."""
     refused = pair_status(failing.status(RELAY), database="refused", topic="refused")["message"]
     assert f"postgres.{failing.namespace}.svc" in refused
     assert "relay" in refused

@@ -14,6 +14,7 @@ from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import IO
 
 import aiohttp
 import pytest
@@ -32,8 +33,13 @@ def pair(name: str) -> str:
 
 
 @asynccontextmanager
-async def operator_process(world: World, directory: Path, *, name: str) -> AsyncIterator[Process]:
-    """An operator in a process of its own, whose requests carry its name as token; it is killed at the end."""
+async def operator_process(
+    world: World, directory: Path, *, name: str, stderr: IO[bytes] | None = None, **more: str
+) -> AsyncIterator[Process]:
+    """An operator in a process of its own, whose requests carry its name as token; it is killed at the end.
+
+    `more` are further variables of its environment.
+    """
     environment = {
         "HOME": str(directory),
         "PATH": os.defpath,
@@ -45,8 +51,9 @@ async def operator_process(world: World, directory: Path, *, name: str) -> Async
         "OUTBOXRELAY_RESYNC_SECONDS": "10",
         "POD_NAME": name,
         "POD_NAMESPACE": "system",
-    }
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "outboxrelay_operator", env=environment)
+    } | more
+    command = (sys.executable, "-m", "outboxrelay_operator")
+    process = await asyncio.create_subprocess_exec(*command, env=environment, stderr=stderr)
     try:
         yield process
     finally:
@@ -61,8 +68,8 @@ def holder(world: World) -> str:
     return str(lease["spec"].get("holderIdentity", "")).partition("_")[0]
 
 
-async def test_a_paused_leader_writes_nothing_when_it_goes_on(world: World, tmp_path: Path) -> None:
-    """OS-05. It is stopped in the middle of a pass, and the answer that it waited for is out of date by then."""
+async def test_os_05_a_paused_leader_writes_nothing_when_it_goes_on(world: World, tmp_path: Path) -> None:
+    """cases.md OS-05: stopped in the middle of a pass, and the answer that it waited for is out of date by then."""
     world.server.put("secrets", secret())
     world.server.put("outboxrelays", outbox_relay())
     async with operator_process(world, tmp_path, name="first") as first:
@@ -92,6 +99,24 @@ async def test_a_paused_leader_writes_nothing_when_it_goes_on(world: World, tmp_
             assert world.server.objects[LEASE]["spec"]["leaseTransitions"] == 1
 
 
+async def test_se_04_a_log_at_the_level_of_debug_holds_no_secret(world: World, tmp_path: Path) -> None:
+    """cases.md SE-04: the client of the API server, at that level, would log what it was answered."""
+    world.server.put("secrets", secret())
+    world.server.put("outboxrelays", outbox_relay())
+    log = tmp_path / "log"
+    with log.open("wb") as stderr:
+        async with operator_process(
+            world, tmp_path, name="first", stderr=stderr, OUTBOXRELAY_LOG_LEVEL="debug"
+        ) as process:
+            await world.until_ready("True", "Flowing")
+            await world.until(lambda: "DatabaseUnreachable" in str(world.stored("outboxrelays", "shop")), "Measured")
+            process.terminate()
+            await process.wait()
+    text = log.read_text()
+    assert '"level": "info"' in text
+    assert [word for word in ("S3CR3T-CANARY", "UzNDUjNULUNBTkFSW") if word in text] == []
+
+
 def begun(world: World) -> int:
     """How many passes have read the Deployments of a resource."""
     return sum("/deployments?" in path and "instance" in path for _, path in world.server.requests)
@@ -113,10 +138,10 @@ SPOILS: dict[str, Spoil] = {
 
 
 @pytest.mark.parametrize("spoil", SPOILS.values(), ids=SPOILS.keys())
-async def test_changes_are_seen_through_watches_that_a_proxy_spoils(
+async def test_os_01_changes_are_seen_through_watches_that_a_proxy_spoils(
     spoil: Spoil, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """OS-01. Nothing is waited for but the watch: resyncs are an hour away."""
+    """cases.md OS-01. Nothing is waited for but the watch: resyncs are an hour away."""
     monkeypatch.setattr(handlers, "SILENT_WATCH_SECONDS", 1.0)
 
     world.server.put("secrets", secret())
@@ -134,8 +159,8 @@ async def test_changes_are_seen_through_watches_that_a_proxy_spoils(
         assert world.server.count("GET", f"/namespaces/{NAMESPACE}/outboxrelays/shop") > reads
 
 
-async def test_a_resource_that_no_watch_tells_of_is_found(world: World) -> None:
-    """OS-01: also if the watch is lost for good and does not know it."""
+async def test_os_01_a_resource_that_no_watch_tells_of_is_found(world: World) -> None:
+    """cases.md OS-01: also if the watch is lost for good and does not know it."""
     world.server.put("secrets", secret())
     async with operator(world, resync_seconds=2.0):
         await world.until(lambda: world.server.count("GET", "outboxrelays?watch"), "a watch")
@@ -147,10 +172,10 @@ async def test_a_resource_that_no_watch_tells_of_is_found(world: World) -> None:
 
 
 @pytest.mark.parametrize("resources", [0, 1])
-async def test_who_hears_nothing_is_started_again(
+async def test_os_01_who_hears_nothing_is_started_again(
     resources: int, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """OS-01: neither watch nor resync, while everything else (leadership, pods, databases) goes on."""
+    """cases.md OS-01: neither watch nor resync, while everything else (leadership, pods, databases) goes on."""
     monkeypatch.setattr(runtime, "SILENCE_SECONDS", 6.0)
     port = free_port()
 

@@ -1,8 +1,6 @@
 """The whole operator against an API server over HTTP: events in, objects and status out.
 
-Covers lost watches and deletions that no watch reported (OS-01), no writes for no news (OL-08), Secrets that come
-late, conflicts and their end (OL-05), orphans and removal, leadership between two operators (OS-05), and that no
-secret leaves through any object (SE-04).
+What failed elsewhere has its case in the test's name; beside that: Secrets that come late, orphans and removal.
 """
 
 from __future__ import annotations
@@ -40,17 +38,19 @@ async def test_a_resource_becomes_a_deployment_and_a_status(world: World) -> Non
         assert "backlog" not in stored["status"]
 
 
-async def test_no_finalizer_and_no_annotation_is_left_on_the_resource(world: World) -> None:
+async def test_ol_01_no_finalizer_and_no_annotation_is_left_anywhere(world: World) -> None:
+    """cases.md OL-01, and OL-11: what does not exist cannot outlive the operator, nor grow beyond what fits."""
     world.server.put("secrets", secret())
     world.server.put("outboxrelays", outbox_relay())
     async with operator(world):
         await world.until_ready("True", "Flowing")
-        stored = world.stored("outboxrelays", "shop")
-    assert stored is not None
-    assert not stored["metadata"].keys() & {"finalizers", "annotations"}
+    written = [(change.plural, change.after["metadata"]) for change in world.server.history if change.after is not None]
+    assert not [plural for plural, metadata in written if "finalizers" in metadata]
+    assert not [plural for plural, metadata in written if plural == "outboxrelays" and "annotations" in metadata]
 
 
-async def test_without_news_nothing_is_written(world: World) -> None:
+async def test_ol_08_without_news_nothing_is_written(world: World) -> None:
+    """cases.md OL-08."""
     world.server.put("secrets", secret())
     world.server.put("outboxrelays", outbox_relay())
     async with operator(world):
@@ -111,7 +111,8 @@ async def test_a_secret_that_comes_late_lets_the_pair_start(world: World) -> Non
         await world.until_ready("True", "Flowing")
 
 
-async def test_a_relay_whose_login_is_refused_gets_the_new_secret_at_once(world: World) -> None:
+async def test_ol_06_a_relay_whose_login_is_refused_gets_the_new_secret_at_once(world: World) -> None:
+    """cases.md OL-06."""
     world.server.put("secrets", secret())
     world.server.put("outboxrelays", outbox_relay())
     async with operator(world):
@@ -155,7 +156,8 @@ async def test_a_spec_that_breaks_a_rule_changes_nothing(world: World) -> None:
         assert world.stored("deployments", PAIR) == before
 
 
-async def test_two_resources_over_one_table(world: World) -> None:
+async def test_ol_05_the_oldest_of_two_over_one_table_wins(world: World) -> None:
+    """cases.md OL-05."""
     world.server.put("secrets", secret())
     world.server.put("outboxrelays", outbox_relay("old"))
     world.server.put("outboxrelays", outbox_relay("young"))
@@ -170,7 +172,8 @@ async def test_two_resources_over_one_table(world: World) -> None:
         await world.until_ready("True", "Flowing", "young")
 
 
-async def test_a_watch_that_ends_with_410_goes_on(world: World) -> None:
+async def test_os_01_a_watch_that_ends_with_410_goes_on(world: World) -> None:
+    """cases.md OS-01 (a)."""
     world.server.put("secrets", secret())
     async with operator(world):
         await world.until(lambda: world.server.count("GET", "outboxrelays?watch"), "a watch")
@@ -179,8 +182,8 @@ async def test_a_watch_that_ends_with_410_goes_on(world: World) -> None:
         await world.until_ready("True", "Flowing")
 
 
-async def test_what_was_deleted_while_no_watch_was_listening_is_not_brought_back(world: World) -> None:
-    """A re-list reports what is there, never what is gone: only a real read finds out."""
+async def test_os_01_what_was_deleted_unseen_is_not_brought_back(world: World) -> None:
+    """cases.md OS-01: a re-list reports what is there, never what is gone; only a real read finds out."""
     world.server.put("secrets", secret())
     world.server.put("outboxrelays", outbox_relay())
     async with operator(world, resync_seconds=2.0):
@@ -203,7 +206,35 @@ async def test_what_was_deleted_while_no_watch_was_listening_is_not_brought_back
         assert world.server.count("PATCH", "/deployments/") == applied
 
 
-async def test_drift_that_no_watch_reported_is_found_by_the_resync(world: World) -> None:
+async def test_os_01_what_changed_while_no_operator_ran_is_caught_up_with(world: World) -> None:
+    """cases.md OS-01: edited, created and deleted while the operator had no pod."""
+
+    def relay(name: str, **spec: object) -> Object:
+        database = {"name": "orders", "host": "127.0.0.1", "port": 9, "dbname": name}
+        return outbox_relay(name, databases=[database | {"credentialsSecretRef": {"name": "db"}}], **spec)
+
+    def deployment(name: str) -> Object | None:
+        return world.stored("deployments", pair_name(relay=name, database="orders", topic="orders"))
+
+    world.server.put("secrets", secret())
+    for name in ("edited", "deleted"):
+        world.server.put("outboxrelays", relay(name))
+    async with operator(world):
+        await world.until(lambda: deployment("edited") and deployment("deleted"), "two Deployments")
+    world.server.put("outboxrelays", relay("edited", replicas=2))
+    world.server.put("outboxrelays", relay("created"))
+    world.server.drop("outboxrelays", NAMESPACE, "deleted")
+    # The garbage collector's part.
+    world.server.drop("deployments", NAMESPACE, pair_name(relay="deleted", database="orders", topic="orders"))
+    async with operator(world):
+        await world.until(lambda: deployment("created"), "what was created is served")
+        await world.until(lambda: (deployment("edited") or {})["spec"]["replicas"] == 2, "the edit is carried out")
+        await world.until_ready("True", "Flowing", "created")
+    assert deployment("deleted") is None
+
+
+async def test_os_01_drift_that_no_watch_reported_is_found_by_the_resync(world: World) -> None:
+    """cases.md OS-01."""
     world.server.put("secrets", secret())
     world.server.put("outboxrelays", outbox_relay())
     async with operator(world, resync_seconds=2.0):
@@ -212,7 +243,8 @@ async def test_drift_that_no_watch_reported_is_found_by_the_resync(world: World)
         await world.until(lambda: world.stored("configmaps", "shop-relays"), "the config map is back")
 
 
-async def test_the_second_operator_waits_and_takes_over(world: World) -> None:
+async def test_os_05_the_second_operator_waits_and_takes_over(world: World) -> None:
+    """cases.md OS-05: as with two replicas, and as in a rolling update."""
     world.server.put("secrets", secret())
     async with operator(world, pod_name="first"):
         await world.until(lambda: ("leases", "system", "outboxrelay-operator") in world.server.objects, "a Lease")
@@ -225,7 +257,8 @@ async def test_the_second_operator_waits_and_takes_over(world: World) -> None:
     assert lease != world.server.objects["leases", "system", "outboxrelay-operator"]
 
 
-async def test_a_lost_lease_ends_the_process_with_an_error(world: World) -> None:
+async def test_os_05_a_lost_lease_ends_the_process_with_an_error(world: World) -> None:
+    """cases.md OS-05."""
     async with operator(world, exit_code=1) as running:
         where = ("leases", "system", "outboxrelay-operator")
         await world.until(lambda: where in world.server.objects, "a Lease")
@@ -234,7 +267,8 @@ async def test_a_lost_lease_ends_the_process_with_an_error(world: World) -> None
         await world.until(running.done, "the process ends")
 
 
-async def test_no_secret_gets_into_any_object_or_request(world: World) -> None:
+async def test_se_04_no_secret_gets_into_any_object_or_request(world: World) -> None:
+    """cases.md SE-04."""
     world.server.put("secrets", secret())
     world.server.put("outboxrelays", outbox_relay())
     async with operator(world):
@@ -244,8 +278,21 @@ async def test_no_secret_gets_into_any_object_or_request(world: World) -> None:
     assert "S3CR3T-CANARY" not in json.dumps([*others.values(), world.server.requests])
 
 
-async def test_only_the_given_namespaces_are_asked_for(world: World) -> None:
-    """HP-05: with Roles alone, one request at cluster scope would be one too many."""
+async def test_se_01_only_named_secrets_of_the_resources_own_namespace_are_read(world: World) -> None:
+    """cases.md SE-01: a Secret of that name exists in a namespace whose author may read it, and in the victim's."""
+    elsewhere = outbox_relay()
+    elsewhere["metadata"]["namespace"] = "evil"
+    world.server.put("outboxrelays", elsewhere)
+    world.server.put("secrets", secret())
+    world.server.put("secrets", secret("another"))
+    async with operator(world, namespaces=(NAMESPACE, "evil")):
+        await world.until_ready("False", "SecretMissing", namespace="evil")
+        assert world.server.count("GET", "/secrets") == world.server.count("GET", "/namespaces/evil/secrets/db") > 0
+        assert world.relays.deployments() == []
+
+
+async def test_hp_05_only_the_given_namespaces_are_asked_for(world: World) -> None:
+    """cases.md HP-05: with Roles alone, one request at cluster scope would be one too many."""
     world.server.put("secrets", secret())
     world.server.put("outboxrelays", outbox_relay())
     async with operator(world):
@@ -262,7 +309,10 @@ async def test_only_the_given_namespaces_are_asked_for(world: World) -> None:
     assert beyond == set()
 
 
-async def test_a_missing_right_is_named_once_and_waited_for(world: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_hp_05_a_missing_right_is_named_once_and_waited_for(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """cases.md HP-05."""
     world.server.put("secrets", secret())
     world.server.put("outboxrelays", outbox_relay())
     world.server.forbidden.add("deployments")
@@ -275,8 +325,8 @@ async def test_a_missing_right_is_named_once_and_waited_for(world: World, caplog
     assert len(named) == 1
 
 
-async def test_two_hundred_resources_cost_two_sessions_and_few_writes(world: World) -> None:
-    """OS-03 and OL-08 in small: the work of a steady fleet does not grow with every measurement."""
+async def test_ol_08_two_hundred_steady_resources_are_not_written(world: World) -> None:
+    """cases.md OL-08: the work of a steady fleet does not grow with every measurement."""
     world.server.put("secrets", secret())
     for number in range(200):
         database = {"name": "orders", "host": "127.0.0.1", "port": 9, "dbname": f"d{number}"}
@@ -360,10 +410,10 @@ async def test_a_right_that_is_missing_for_a_while_ends_nothing(world: World) ->
         )
 
 
-async def test_an_older_crd_gets_what_it_can_hold_and_nothing_twice(
+async def test_ol_11_an_older_crd_gets_what_it_can_hold_and_nothing_twice(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """OL-11, HP-02: the rest is named once, and is told as soon as the CRD was upgraded."""
+    """cases.md OL-11, HP-02: the rest is named once, and is told as soon as the CRD was upgraded."""
     whole = deepcopy(definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"])
     older = deepcopy(whole)
     del older["properties"]["status"]["properties"]["display"]

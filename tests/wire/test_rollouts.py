@@ -69,7 +69,8 @@ def _template(deployment: Object) -> object:
     return deployment["spec"]["template"]["metadata"]["annotations"][TEMPLATE_DIGEST_ANNOTATION]
 
 
-async def test_a_new_image_rolls_a_few_at_a_time_and_edits_at_once(world: World) -> None:
+async def test_os_06_a_new_image_rolls_a_few_at_a_time_and_edits_at_once(world: World) -> None:
+    """cases.md OS-06."""
     world.server.put("secrets", secret())
     for name in NAMES:
         world.server.put("outboxrelays", resource(name))
@@ -110,8 +111,8 @@ async def test_a_new_image_rolls_a_few_at_a_time_and_edits_at_once(world: World)
     assert most_at_once(world.server.history[began:], without={edited}) == LIMIT
 
 
-async def test_an_operator_that_wants_no_other_template_rolls_nothing(world: World) -> None:
-    """However often it starts."""
+async def test_os_06_an_operator_that_wants_no_other_template_rolls_nothing(world: World) -> None:
+    """cases.md OS-06: however often it starts."""
     world.server.put("secrets", secret())
     world.server.put("outboxrelays", outbox_relay())
     async with operator(world):

@@ -199,13 +199,13 @@ class World:
     server: FakeApiServer
     relays: Relays
 
-    def stored(self, plural: str, name: str) -> Object | None:
+    def stored(self, plural: str, name: str, *, namespace: str = NAMESPACE) -> Object | None:
         """An object as stored now."""
-        return self.server.objects.get((plural, NAMESPACE, name))
+        return self.server.objects.get((plural, namespace, name))
 
-    def ready(self, name: str = "shop") -> tuple[str, str]:
+    def ready(self, name: str = "shop", *, namespace: str = NAMESPACE) -> tuple[str, str]:
         """Status and reason of a resource's Ready; empty texts before the first status."""
-        body = self.stored("outboxrelays", name) or {}
+        body = self.stored("outboxrelays", name, namespace=namespace) or {}
         for condition in (body.get("status") or {}).get("conditions", ()):
             if condition["type"] == "Ready":
                 return condition["status"], condition["reason"]
@@ -220,9 +220,11 @@ class World:
         except TimeoutError:
             pytest.fail(f"not within {seconds:g} s: {what}; Ready is {self.ready()}")
 
-    async def until_ready(self, state: str, reason: str, name: str = "shop") -> None:
+    async def until_ready(self, state: str, reason: str, name: str = "shop", *, namespace: str = NAMESPACE) -> None:
         """Wait for a status and reason of Ready."""
-        await self.until(lambda: self.ready(name) == (state, reason), f"Ready of {name} is {state} {reason}")
+        await self.until(
+            lambda: self.ready(name, namespace=namespace) == (state, reason), f"Ready of {name} is {state} {reason}"
+        )
 
 
 def kubeconfig(server: FakeApiServer, directory: Path, *, token: str) -> Path:

@@ -327,9 +327,10 @@ async def test_logins(database: Database, postgres: LocalPostgres) -> None:
         postgres.set_hba()
 
 
-async def test_tls_is_as_strict_as_it_was_asked_for(
+async def test_se_05_tls_is_as_strict_as_it_was_asked_for(
     database: Database, postgres: LocalPostgres, tmp_path: Path
 ) -> None:
+    """cases.md SE-05: the operator's own look is as strict as the relays."""
     stranger = tmp_path / "other-ca.crt"
     stranger.write_bytes(Authority().pem)
     [verified] = pairs(database, tls=CA)
@@ -345,7 +346,8 @@ async def test_tls_is_as_strict_as_it_was_asked_for(
         assert not opened._connection.pgconn.ssl_in_use
 
 
-async def test_a_server_without_tls_is_refused_unless_plaintext_was_asked_for() -> None:
+async def test_se_05_a_server_without_tls_is_refused_unless_plaintext_was_asked_for() -> None:
+    """cases.md SE-05."""
     with LocalPostgres(fsync=False, tls=False) as server:
         database = server.create_database()
         [pair] = pairs(database)
@@ -409,10 +411,10 @@ async def test_a_session_that_the_server_ended_is_lost(database: Database, postg
     assert (caught.value.reason, caught.value.session_lost) == ("DatabaseUnreachable", True)
 
 
-async def test_the_name_is_verified_while_the_address_is_connected_to(
+async def test_se_05_the_name_is_verified_while_the_address_is_connected_to(
     postgres: LocalPostgres, database: Database
 ) -> None:
-    """The operator looks hosts up by itself; verify-full must still check the name that the resource gives."""
+    """cases.md SE-05: the operator looks hosts up by itself; the certificate must be for the name in the resource."""
     [pair] = pairs(database, host="localhost", tls=CA)
     login = Login(
         database=pair.database,
@@ -470,7 +472,9 @@ async def test_with_retention_mark_a_time_that_is_null_counts(database: Database
     assert "retention.mark" in error.message
 
 
-async def test_a_client_certificate_is_enough(database: Database, postgres: LocalPostgres, tmp_path: Path) -> None:
+async def test_se_05_a_client_certificate_is_enough(
+    database: Database, postgres: LocalPostgres, tmp_path: Path
+) -> None:
     """cases.md SE-05: the operator proves itself as the relays do, and with no password at all."""
     [pair] = pairs(database, tls=CA | {"clientCertSecretRef": {"name": "c"}})
     client, stranger = postgres.authority.issue_client(database.user), Authority().issue_client(database.user)

@@ -200,7 +200,8 @@ def test_what_keeps_the_rules_is_taken(raw: dict[str, Any]) -> None:
     ("tls", "mode"),
     [(None, "require"), ({}, "require"), (CA, "verify-full"), (CA | {"mode": "verify-ca"}, "verify-ca")],
 )
-def test_tls_is_never_less_than_encrypted_unless_it_is_said(tls: dict[str, Any] | None, mode: str) -> None:
+def test_se_05_tls_is_never_less_than_encrypted_unless_it_is_said(tls: dict[str, Any] | None, mode: str) -> None:
+    """cases.md SE-05."""
     raw = raw_database() if tls is None else raw_database(tls=tls)
     assert spec(databases=[raw]).databases[0].tls.effective_mode == mode
 

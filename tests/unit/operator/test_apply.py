@@ -251,7 +251,8 @@ class TestPace:
         kube.refuse[gone] = refusal(403)
         assert len(await self.seconds(kube, narrowed, about=gone)) == 9
 
-    async def test_what_somebody_else_changes_back(self, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_ol_09_what_somebody_else_changes_back(self, caplog: pytest.LogCaptureFixture) -> None:
+        """cases.md OL-09: no endless fight over a count; it is retried less and less often, and said once."""
         kube, seen = FakeKube(), observed()
         [name] = names(seen)
         # The first repair is made at once.

@@ -24,7 +24,8 @@ def losers(claims: Claims) -> set[Key]:
     return {owner.key for owner in (OLD, YOUNG) if claims.winners(owner.key)}
 
 
-def test_the_younger_one_loses_and_takes_over_when_the_older_goes() -> None:
+def test_ol_05_the_younger_one_loses_and_takes_over_when_the_older_goes() -> None:
+    """cases.md OL-05."""
     claims = Claims()
     assert claim(claims, YOUNG) == frozenset()
     assert claim(claims, OLD) == {YOUNG.key}
@@ -52,7 +53,8 @@ def test_within_a_second_the_uid_decides() -> None:
         ("orders-db.shop.svc.cluster.local", "elsewhere"),
     ],
 )
-def test_another_spelling_of_the_host_is_the_same_server(host: str, namespace: str) -> None:
+def test_ol_05_another_spelling_of_the_host_is_the_same_server(host: str, namespace: str) -> None:
+    """cases.md OL-05."""
     claims = Claims()
     claim(claims, OLD)
     other = Owner(key=Key(namespace, "young"), uid="c", created=YOUNG.created)
@@ -88,7 +90,8 @@ def test_a_pod_of_a_headless_service_is_of_the_namespace_it_is_used_in() -> None
     assert claims.winners(YOUNG.key)
 
 
-def test_a_bare_host_in_another_namespace_is_another_server() -> None:
+def test_ol_05_a_bare_host_in_another_namespace_is_another_server() -> None:
+    """cases.md OL-05."""
     claims = Claims()
     claim(claims, OLD)
     other = Owner(key=Key("elsewhere", "young"), uid="c", created=YOUNG.created)

@@ -47,12 +47,13 @@ def template(body: dict[str, Any]) -> Any:
     return body["spec"]["template"]
 
 
-def test_the_deployment_is_what_it_was() -> None:
-    """If this fails, every relay of every installation restarts on upgrade: is that wanted?"""
+def test_os_06_the_deployment_is_what_it_was() -> None:
+    """cases.md OS-06. If this fails, every relay of every installation restarts on upgrade: is that wanted?"""
     assert json.dumps(render(), indent=1) + "\n" == GOLDEN.read_text()
 
 
-def test_changes_beside_the_pair_do_not_roll_its_pods() -> None:
+def test_os_06_changes_beside_the_pair_do_not_roll_its_pods() -> None:
+    """cases.md OS-06."""
     scaled = render(replicas=5)
     assert template(scaled) == template(render())
     assert scaled["spec"]["replicas"] == 5
@@ -87,7 +88,8 @@ def test_given_resources_replace_the_default_as_a_whole() -> None:
     assert container["resources"] == {"limits": {"memory": "512Mi", "ephemeral-storage": "1Gi"}}
 
 
-def test_pods_comply_with_the_restricted_level_and_get_no_token() -> None:
+def test_hp_06_pods_comply_with_the_restricted_level_and_get_no_token() -> None:
+    """cases.md HP-06."""
     pod = template(render())["spec"]
     assert pod["automountServiceAccountToken"] is False
     assert pod["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}

@@ -39,7 +39,8 @@ def test_the_same_schema_lacks_nothing_and_cuts_nothing() -> None:
     assert installed.fitting(STATUS) is STATUS
 
 
-def test_what_is_missing_is_named_and_cut() -> None:
+def test_ol_11_what_is_missing_is_named_and_cut() -> None:
+    """cases.md OL-11, HP-02."""
     installed = InstalledSchema()
     installed.learn(document(older()))
     assert set(installed.missing) == {"spec.onError", "status.unrouted", "status.pairs[].scaling"}

@@ -111,8 +111,8 @@ async def test_a_silent_leader_is_replaced_after_the_lease_and_knows_it_earlier(
     assert not leads(first)
 
 
-def test_another_leads_within_twenty_seconds_and_never_beside_the_old_one() -> None:
-    """What remains is one request: a look at the Lease, whose answer makes a leader."""
+def test_os_05_another_leads_within_twenty_seconds_and_never_beside_the_old_one() -> None:
+    """cases.md OS-05. What remains is one request: a look at the Lease, whose answer makes a leader."""
     assert TIMING.lease + TIMING.retry < 20
     for timing in (TIMING, Timing(3), Timing(300)):
         assert timing.retry < timing.deadline < timing.lease - timing.retry
@@ -167,7 +167,8 @@ async def test_of_two_candidates_at_once_the_api_server_chooses_one() -> None:
     assert (first.leads, second.leads) == (True, False)
 
 
-async def test_who_does_not_lead_writes_nothing_but_reads() -> None:
+async def test_os_05_who_does_not_lead_writes_nothing_but_reads() -> None:
+    """cases.md OS-05."""
     kube = FakeKube()
     fenced = Fenced(kube, lambda: False)
     body = {"kind": "Deployment", "metadata": {"namespace": "ns", "name": "n"}}

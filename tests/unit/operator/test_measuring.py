@@ -262,7 +262,8 @@ class TestServer:
         assert isinstance(found, Backlog)
         assert (found.rows, found.exact, found.routes) == (1, False, ("refund", None))
 
-    async def test_a_hundred_logins_share_two_sessions(self) -> None:
+    async def test_os_03_many_logins_share_two_sessions(self) -> None:
+        """cases.md OS-03."""
         world, wanted = World(), pairs(64)
         measurer = world.measurer()
         for _ in range(3):
@@ -350,7 +351,8 @@ class TestServer:
         await measurer.round(pairs())
         assert world.backlog().rows == 0
 
-    async def test_a_changed_secret_is_tried_at_once(self) -> None:
+    async def test_ol_06_a_changed_secret_is_tried_at_once(self) -> None:
+        """cases.md OL-06: also by the operator's own sessions."""
         world = World(refuse=error("AuthenticationFailed"))
         measurer = world.measurer()
         await measurer.round(pairs())

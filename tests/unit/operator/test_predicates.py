@@ -21,7 +21,8 @@ def test_a_new_resource_is_news_once() -> None:
     assert news.of_relay("MODIFIED", relay(generation=2)) == KEY
 
 
-def test_status_labels_and_annotations_of_a_resource_are_no_news() -> None:
+def test_ol_08_status_labels_and_annotations_of_a_resource_are_no_news() -> None:
+    """cases.md OL-08."""
     news = News()
     news.of_relay(None, relay())
     body = relay() | {"status": {"backlog": 5}}

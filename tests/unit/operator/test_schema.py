@@ -38,11 +38,13 @@ SPEC = dict(properties(schema()["properties"]["spec"], "spec"))
 EVERYTHING = dict(properties(schema()))
 
 
-def test_no_field_names_a_namespace() -> None:
+def test_se_01_no_field_names_a_namespace() -> None:
+    """cases.md SE-01: so nothing of another namespace can be asked for."""
     assert not [path for path in EVERYTHING if "namespace" in path.lower()]
 
 
-def test_of_a_pod_only_image_and_resources_can_be_set() -> None:
+def test_se_01_of_a_pod_only_image_and_resources_can_be_set() -> None:
+    """cases.md SE-01."""
     below = {path for path in SPEC if path.startswith("spec.pod.")}
     assert below == {
         "spec.pod.image",
@@ -63,7 +65,8 @@ def test_every_field_of_the_spec_is_explained() -> None:
     assert silent == [".metadata"]
 
 
-def test_every_string_and_list_of_the_spec_is_bounded() -> None:
+def test_ol_11_every_string_and_list_of_the_spec_is_bounded() -> None:
+    """cases.md OL-11."""
     for path, node in SPEC.items():
         if node.get("type") == "string":
             assert "maxLength" in node or "enum" in node, path
@@ -92,7 +95,8 @@ def test_of_a_status_only_the_keys_of_lists_are_required() -> None:
     assert required(schema()["properties"]["status"]) == {"type", "name"}
 
 
-def test_the_text_is_small_enough_for_client_side_apply() -> None:
+def test_hp_02_the_text_is_small_enough_for_client_side_apply() -> None:
+    """cases.md HP-02: an annotation of 262,144 bytes holds it once more."""
     assert len(crd.text()) < 200_000
 
 

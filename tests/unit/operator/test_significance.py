@@ -32,7 +32,8 @@ def test_the_first_status_is_written_at_once() -> None:
     assert wait({}, status()) == 0
 
 
-def test_nothing_new_is_not_written() -> None:
+def test_ol_08_nothing_new_is_not_written() -> None:
+    """cases.md OL-08."""
     assert wait(status(), status()) is None
     later = status(now=NOW + 15, measurement=backlog(at=NOW + 15, believe_until=NOW + 35))
     assert wait(status(), later, now=NOW + 15) is None
@@ -54,9 +55,10 @@ def test_what_stays_equal_is_confirmed_after_a_while() -> None:
         (1000, 1100, NEAR_INTERVAL_SECONDS),
     ],
 )
-def test_numbers_are_written_at_most_once_in_the_interval(
+def test_ol_08_numbers_are_written_at_most_once_in_the_interval(
     before: int, after: int, interval: float, since: float
 ) -> None:
+    """cases.md OL-08."""
     old, new = status(measurement=backlog(before)), status(measurement=backlog(after))
     assert wait(old, new, since=since) == pytest.approx(interval - since)
     assert wait(old, new, since=interval) == 0

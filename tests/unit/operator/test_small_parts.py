@@ -235,7 +235,8 @@ class TestTellingKubelets:
     def told(self, *pods: Any, secrets: Any = SECRETS, changed: frozenset[str] = frozenset()) -> list[Any]:
         return list(pods_to_tell(self.judged(*pods), secrets, changed=changed))
 
-    def test_a_refused_relay_is_told_once_for_each_version(self) -> None:
+    def test_ol_06_a_refused_relay_is_told_once_for_each_version(self) -> None:
+        """cases.md OL-06."""
         [(told, versions)] = self.told(self.refused)
         assert (told.name, versions) == ("relay-0", "1")
         knows = pod(secrets_annotation="1", report=self.refused.report)
@@ -247,7 +248,8 @@ class TestTellingKubelets:
             assert self.told(pod(report=report(broker=side(False, reason))))
         assert not self.told(pod(report=report(broker=side(False, "BrokerUnreachable"))))
 
-    def test_everybody_is_told_of_a_secret_that_changed_and_is_theirs(self) -> None:
+    def test_ol_06_everybody_is_told_of_a_secret_that_changed_and_is_theirs(self) -> None:
+        """cases.md OL-06."""
         both = pod(), pod(name="relay-1", report=None, secrets_annotation="1")
         told = self.told(*both, secrets=self.newer, changed=frozenset({"orders-db"}))
         assert [(state.name, versions) for state, versions in told] == [("relay-0", "2"), ("relay-1", "2")]

@@ -80,7 +80,8 @@ def test_all_is_well() -> None:
     assert result["pairs"][0]["catchUpSeconds"] == 1
 
 
-def test_what_is_not_measured_is_absent_and_said() -> None:
+def test_dv_13_what_is_not_measured_is_absent_and_said() -> None:
+    """cases.md DV-13: never 0."""
     result = status(facts(), facts(measurement=failure("TableMissing", "no table"), pods=(pod(report=None),)))
     broken = result["pairs"][1]
     for field in ("backlog", "backlogExact", "lagSeconds", "lagExact", "measuredAt", "catchUpSeconds", "parked"):
@@ -134,7 +135,8 @@ def test_a_missing_topic_is_no_unreachable_broker() -> None:
     assert short(result, "Ready") == ("False", "TopicMissing")
 
 
-def test_a_missing_index_is_pointed_out() -> None:
+def test_dv_13_a_missing_index_is_pointed_out() -> None:
+    """cases.md DV-13."""
     result = status(facts(measurement=backlog(index_missing=True)))
     assert short(result, "Measured") == ("True", "IndexMissing")
     assert "public.outbox" in condition(result, "Measured")["message"]
@@ -234,7 +236,8 @@ def test_the_worst_pair_gives_the_reason_and_every_word_is_ranked() -> None:
     assert {pair["reason"] for pair in result["pairs"]} <= set(BY_WORD)
 
 
-def test_the_transition_time_moves_on_a_flip_only() -> None:
+def test_ol_08_the_transition_time_moves_on_a_flip_only() -> None:
+    """cases.md OL-08."""
     seen = observed()
     seen.status = status(facts(), seen=seen)
     again = status(facts(measurement=backlog(9)), seen=seen, now=NOW + 10)
