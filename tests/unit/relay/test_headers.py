@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from outboxrelay.ports import Header, Row
 from outboxrelay.publishers import headers
@@ -18,6 +21,12 @@ def row(headers: bytes | None = None, *, kind: bytes | None = b"created", messag
 def test_the_id_is_stable_and_names_database_table_and_row() -> None:
     builder = HeaderBuilder(id_prefix="shop.public.outbox:")
     assert builder.build(row(kind=None)) == [("outbox-id", b"shop.public.outbox:17")]
+
+
+def test_a_name_may_hold_a_percent_sign() -> None:
+    builder = HeaderBuilder(id_prefix="100%d.public.outbox:")
+    assert builder.build(row(kind=None)) == [("outbox-id", b"100%d.public.outbox:17")]
+    assert builder.message_id(row()) == b"100%d.public.outbox:17"
 
 
 def test_the_senders_own_id_comes_first() -> None:
@@ -90,6 +99,15 @@ def test_the_cache_is_bounded_and_right() -> None:
             ]
     assert len(builder._columns) <= 4
     assert len(builder._types) <= 4
+
+
+def test_documents_that_never_repeat_leave_those_that_do_in_the_cache() -> None:
+    builder = HeaderBuilder(id_prefix="x:", cache_entries=4, cache_value_bytes=64)
+    often = b'{"tenant": "a"}'
+    for number in range(20):
+        builder.build(row(b'{"trace": "%d"}' % number))
+        assert builder.build(row(often))[2:] == [("tenant", b"a")]
+    assert often in builder._columns
 
 
 def test_empty_headers_are_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,3 +194,20 @@ def test_forms_are_bounded_in_number_and_length() -> None:
     before = dict(builder._forms)
     builder.build(row(b'{"n": 1%s}' % (b"0" * 100)))
     assert builder._forms == before
+
+
+_TEXT = st.text(st.sampled_from('ab{}[]:, "\\\u00e9\n\0'), max_size=4)
+_DOCUMENTS = st.builds(
+    json.dumps,
+    st.dictionaries(st.sampled_from(["a", "b", "outbox-id", 'q"', ""]), _TEXT | st.none() | st.integers(), max_size=3),
+    ensure_ascii=st.booleans(),
+    separators=st.sampled_from([(", ", ": "), (",", ":"), (" , ", " : ")]),
+)
+
+
+@given(documents=st.lists(_DOCUMENTS, max_size=12), entries=st.integers(1, 6))
+def test_headers_are_those_of_the_parser_whatever_came_before(documents: list[str], entries: int) -> None:
+    builder = HeaderBuilder(id_prefix="x:", cache_entries=entries)
+    for raw in (document.encode() for document in documents):
+        found = outcome(lambda raw: builder.build(row(raw, kind=None))[1:], raw)
+        assert found == outcome(parse, raw), raw
