@@ -72,6 +72,10 @@ crd: venv ## Generate the CRD from the models
 	@$(PY) -m outboxrelay_operator.api.crd > crds/.tmp && mv crds/.tmp crds/outboxrelays.yaml
 	@cp crds/outboxrelays.yaml charts/outboxrelay/crds/outboxrelays.yaml
 
+.PHONY: status-page
+status-page: venv ready ## Write docs/status.md from a run on the cluster
+	@OUTBOXRELAY_WRITE_STATUS_PAGE=1 $(PYTEST) tests/e2e/test_status_page.py
+
 .PHONY: images
 images: venv ## Build the images and load them into the running cluster
 	@$(PY) -m tests.testbed images

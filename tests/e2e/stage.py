@@ -19,7 +19,7 @@ from outboxrelay.report import RelayReport
 from outboxrelay_operator.names import OWNED_SELECTOR, pair_name, selector
 from tests.testbed import Cluster
 from tests.testbed.api import Api, Object, path_of
-from tests.testbed.relays import database, relay
+from tests.testbed.relays import database, relay, topic
 from tests.testbed.services.eventually import eventually
 
 RELEASE = "outboxrelay"
@@ -176,6 +176,13 @@ class Stage:
     def report(self, pod: Object) -> RelayReport:
         """What a relay says about itself."""
         return RelayReport.model_validate_json(self.from_pod(pod, "/status"))
+
+    def serve(self, name: str, *, partitions: int = 3, **spec: Any) -> None:
+        """A table, a topic and an OutboxRelay between them, all of that name; waits until rows flow."""
+        self.create_table(name)
+        self.create_topic(name, partitions=partitions)
+        self.api.create(self.relay(name, databases=[self.database(name)], topics=[topic(name, topic=name)], **spec))
+        self.wait_ready(name)
 
     def wait_ready(self, name: str, *, seconds: float = START_SECONDS, namespace: str | None = None) -> Object:
         """Wait until every pair is ready, and that is said of the spec as it is now; returns the status."""

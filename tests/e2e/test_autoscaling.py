@@ -94,11 +94,7 @@ def test_up_with_a_backlog_down_to_zero_and_awake_for_one_row(stage: Stage) -> N
 
 def test_ol_09_without_autoscaling_an_hpa_sets_the_count(stage: Stage) -> None:
     """cases.md OL-09: the real HPA controller, which keeps to its limits without any metric, and `kubectl scale`."""
-    stage.create_table("hpa")
-    stage.create_topic("hpa")
-    databases, topics = [stage.database("hpa")], [topic("hpa", topic="hpa")]
-    stage.api.create(stage.relay("hpa", databases=databases, topics=topics))
-    stage.wait_ready("hpa")
+    stage.serve("hpa")
     autoscaler: Object = {
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",

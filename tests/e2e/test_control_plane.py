@@ -12,7 +12,6 @@ import pytest
 
 from tests.e2e.stage import START_SECONDS, Stage, numbered, uids
 from tests.testbed import backend
-from tests.testbed.relays import topic
 from tests.testbed.selfcontained.backend import SelfContainedCluster
 from tests.testbed.services.eventually import eventually
 
@@ -31,10 +30,7 @@ def own_cluster() -> SelfContainedCluster:
 @pytest.fixture(scope="module")
 def enduring(stage: Stage) -> Stage:
     """An OutboxRelay that goes on through whatever happens to the control plane."""
-    stage.create_table(RELAY)
-    stage.create_topic(RELAY)
-    stage.api.create(stage.relay(RELAY, databases=[stage.database(RELAY)], topics=[topic(RELAY, topic=RELAY)]))
-    stage.wait_ready(RELAY)
+    stage.serve(RELAY)
     return stage
 
 

@@ -90,11 +90,7 @@ def test_the_longest_names_work(stage: Stage) -> None:
 
 
 def test_suspend_stops_and_backlog_and_lag_are_still_told(stage: Stage) -> None:
-    stage.create_table("pause")
-    stage.create_topic("pause")
-    databases, topics = [stage.database("pause")], [topic("pause", topic="pause")]
-    stage.api.create(stage.relay("pause", databases=databases, topics=topics))
-    stage.wait_ready("pause")
+    stage.serve("pause")
 
     stage.api.merge("OutboxRelay", "pause", {"spec": {"suspend": True}}, namespace=stage.namespace)
     eventually(
@@ -126,11 +122,7 @@ def test_suspend_stops_and_backlog_and_lag_are_still_told(stage: Stage) -> None:
 
 def test_scaling_under_load_loses_and_reorders_nothing(stage: Stage) -> None:
     """`kubectl scale` to 3 and back while rows are written; in between the broker is away, and a pod is killed."""
-    stage.create_table("scale")
-    stage.create_topic("scale", partitions=6)
-    databases, topics = [stage.database("scale")], [topic("scale", topic="scale")]
-    stage.api.create(stage.relay("scale", databases=databases, topics=topics))
-    stage.wait_ready("scale")
+    stage.serve("scale", partitions=6)
 
     # 40 keys take turns in transactions of 10 rows, for as long as the test needs.
     stage.sql("create table load (go boolean); insert into load values (true)")

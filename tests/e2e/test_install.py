@@ -22,10 +22,7 @@ RELAY_MIB = 96
 @pytest.fixture(scope="module")
 def running(stage: Stage) -> Stage:
     """An OutboxRelay whose rows flow."""
-    stage.create_table(RELAY)
-    stage.create_topic(RELAY)
-    stage.api.create(stage.relay(RELAY, databases=[stage.database(RELAY)], topics=[topic(RELAY, topic=RELAY)]))
-    stage.wait_ready(RELAY)
+    stage.serve(RELAY)
     return stage
 
 
@@ -81,12 +78,7 @@ def test_hp_05_another_namespace_is_not_served(running: Stage, new_namespace: Ca
     other = new_namespace("e2e")
     running.api.create(relay(namespace=other))
     # By the time that a later one is served, the earlier one would have been.
-    running.create_table("later")
-    running.create_topic("later")
-    running.api.create(
-        running.relay("later", databases=[running.database("later")], topics=[topic("later", topic="later")])
-    )
-    running.wait_ready("later")
+    running.serve("later")
     assert running.status("shop", namespace=other) == {}
     assert running.api.list("Deployment", namespace=other) == []
     refused = {request for request in running.requests() if request[2] in ("401", "403")}
@@ -169,13 +161,6 @@ def _resident_mib(stage: Stage, pod: Object) -> float:
     found = re.search(r"^process_resident_memory_bytes (\S+)$", stage.from_pod(pod, "/metrics"), re.MULTILINE)
     assert found is not None
     return float(found[1]) / 2**20
-
-
-def test_describe_reads_well(running: Stage) -> None:
-    text = running.cluster.kubectl("-n", running.namespace, "describe", "obr", RELAY)
-    assert "Flowing" in text
-    assert "Rows flow in every pair" in text
-    assert "Events:" in text
 
 
 def test_the_operators_log_is_json_and_it_ends_only_with_its_lease(running: Stage) -> None:

@@ -9,7 +9,6 @@ import pytest
 from outboxrelay_operator.names import pair_name, shared_name
 from outboxrelay_operator.significance import FAR_INTERVAL_SECONDS
 from tests.e2e.stage import REACT_SECONDS, Stage, pair_status, written
-from tests.testbed.relays import topic
 from tests.testbed.services.eventually import eventually
 
 RELAY = "quiet"
@@ -22,10 +21,7 @@ BUSY_SECONDS = 25
 @pytest.fixture(scope="module")
 def steady(stage: Stage) -> Stage:
     """An OutboxRelay with nothing left to do, and a status that says so."""
-    stage.create_table(RELAY)
-    stage.create_topic(RELAY)
-    stage.api.create(stage.relay(RELAY, databases=[stage.database(RELAY)], topics=[topic(RELAY, topic=RELAY)]))
-    stage.wait_ready(RELAY)
+    stage.serve(RELAY)
     stage.write(RELAY, rows=20)
     stage.wait_delivered(RELAY, written(rows=20))
 

@@ -82,7 +82,7 @@ class InMemory:
 
 
 class Writer:
-    """A transaction in PostgreSQL."""
+    """A transaction in PostgreSQL; many, one for each row, on a connection in autocommit mode."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._connection = connection
@@ -114,6 +114,7 @@ class InPostgres:
         self._policy = policy
         self._directory = directory
         self._stores: list[PostgresStore] = []
+        self._writer = Writer(database.connect())
         database.execute(
             "create table events (id bigint generated always as identity primary key, aggregatetype text,"
             " aggregateid text, type text, payload bytea)"
@@ -126,15 +127,13 @@ class InPostgres:
     def close(self) -> None:
         for store in self._stores:
             store.close()
+        self._writer.commit()
 
     def begin(self) -> Transaction:
         return Writer(self._database.connect(autocommit=False))
 
     def insert(self, key: bytes | None, payload: bytes | None = b"{}") -> int:
-        transaction = self.begin()
-        row_id = transaction.insert(key, payload)
-        transaction.commit()
-        return row_id
+        return self._writer.insert(key, payload)
 
     def ids(self) -> list[int]:
         return [
