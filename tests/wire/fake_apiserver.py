@@ -148,6 +148,9 @@ class FakeApiServer:
             old = before["metadata"]
             meta["uid"], meta["creationTimestamp"] = old["uid"], old["creationTimestamp"]
             meta["generation"] = old["generation"] + (before.get("spec") != body.get("spec"))
+            if "status" in before:
+                # As with every status subresource: who writes the rest does not touch it.
+                body.setdefault("status", deepcopy(before["status"]))
         self.objects[where] = body
         self._tell(Change(self._version, plural, before, body))
         return deepcopy(body)

@@ -48,6 +48,13 @@ def condition(world: World, name: str, type_: str) -> tuple[str, str] | None:
     return found.get(type_)
 
 
+def observed(world: World, name: str) -> bool:
+    """Whether the status is about the spec as it is now."""
+    body = world.stored("outboxrelays", name)
+    assert body is not None
+    return bool(body["status"]["observedGeneration"] == body["metadata"]["generation"])
+
+
 def most_at_once(history: list[Change], *, without: set[str]) -> int:
     """Of how many resources pods were being replaced, at the worst moment; read from every write there was."""
     rolling: set[str] = set()
@@ -97,6 +104,8 @@ async def test_os_06_a_new_image_rolls_a_few_at_a_time_and_edits_at_once(world: 
         await world.until(lambda: renewed(world) == first | {edited}, "the edit to be carried out at once")
         await world.until(lambda: replicas(world, scaled) == 2, "more pods, of the template of before")
         assert renewed(world) == first | {edited}
+        # Of an edit that no status has yet, the next operator could not tell what it was about.
+        await world.until(lambda: observed(world, scaled), "the scaling to be noted")
 
     # The next operator finds pods that are being replaced, and does not begin anew.
     async with operator(world, relay_image=NEW, max_concurrent_rollouts=LIMIT):

@@ -280,7 +280,7 @@ def _ready(observed: Observed, judged: Sequence[Judged]) -> Decision:
         return True, worst.reason, f"no row waits in any of the {idle} pairs: the next one starts a relay"
     if idle:
         return True, "Flowing", f"rows flow in {len(findings) - idle} pairs, and none waits in the other {idle}"
-    return True, worst.reason, f"rows flow in all {len(findings)} pairs"
+    return True, worst.reason, f"rows flow in all {len(findings)} pairs" if len(findings) > 1 else "rows flow"
 
 
 def _with_slo(observed: Observed, judged: Sequence[Judged], pairs: Sequence[PairStatus]) -> tuple[PairStatus, ...]:
