@@ -34,6 +34,7 @@ FULL = {
     "measureIntervalSeconds": 2.5,
     "maxConcurrentRollouts": 25,
     "maxConnectionsPerServer": 1,
+    "maxRelayConnectionsPerServer": 40,
     "leaseSeconds": 30,
     "resyncSeconds": 60,
     "serviceAccount": {"annotations": {"example.com/role": "relay"}},
@@ -104,6 +105,7 @@ def test_values_reach_the_pod(cluster: Cluster) -> None:
         secret_access=False,
         lease_seconds=30,
         max_connections_per_server=1,
+        max_relay_connections_per_server=40,
         max_concurrent_rollouts=25,
         network=NetworkRules(
             operator_namespace="the POD_NAMESPACE",

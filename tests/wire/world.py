@@ -184,6 +184,7 @@ def settings(**changes: Any) -> Settings:
         "secret_access": True,
         "lease_seconds": 15,
         "max_connections_per_server": 2,
+        "max_relay_connections_per_server": None,
         "max_concurrent_rollouts": 10,
         "network": None,
         "measure_interval_seconds": 0.2,

@@ -75,6 +75,7 @@ REASONS: Final = (
     Reason("PodsNotReady", "A relay pod that is needed is not ready and does not say why. Read its events and logs."),
     Reason("LanesUnowned", "Rows of some keys wait: no relay owns their lanes. See who holds the locks in PostgreSQL."),
     Reason("LanesHalted", "Lanes stand still for a row at fault, as onError.policy Halt asks; see lastError. Mend it."),
+    Reason("ConnectionBudget", "Rows wait, and the server has no connection for a relay. See scaling in status.pairs."),
     Reason("Suspended", "The relays are stopped by spec.suspend; rows wait in their tables."),
     Reason("ScaledToZero", "The relays are stopped by spec.replicas 0; rows wait in their tables."),
     Reason("Stopping", "Relay pods are being stopped; until then rows may still flow."),
@@ -150,6 +151,7 @@ SCALING_REASONS: Final = (
     Reason("Blind", "The backlog cannot be measured, so one pod runs and tries. See the condition Measured."),
     Reason("Blocked", "No pod reaches both database and brokers, so the pods stay. See the condition Ready."),
     Reason("KeptToMeasure", "One pod stays: only pods see the next row, since the operator reads no Secrets."),
+    Reason("ConnectionBudget", "The server has connections for no more relays. Raise its limit, or the operator's."),
     Reason("RowsHeldBack", "Parked rows hold back the rows of their keys; more pods would not help. See lastError."),
 )
 """Reasons in status.pairs[].scaling: why a pair has as many pods as it has."""

@@ -20,6 +20,22 @@ class PairId:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionLimits:
+    """How many connections PostgreSQL admits; None: there is no such limit."""
+
+    server: int
+    """For everybody who is no superuser."""
+
+    database: int | None
+    """CONNECTION LIMIT of the database."""
+
+    role: int | None
+    """CONNECTION LIMIT of the role that relays log in as."""
+
+    role_name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
     """The rows of a pair that wait."""
 
@@ -50,6 +66,9 @@ class Backlog:
 
     routes: tuple[str | None, ...] = ()
     """Of rows that no topic takes: a few values of the route column, the most frequent first."""
+
+    connections: ConnectionLimits | None = None
+    """None: whoever looked was not able to tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from outboxrelay.report import RelayReport, SideState
 from outboxrelay_operator.conditions import BY_WORD, Finding
 from outboxrelay_operator.facts import PairFacts
 from outboxrelay_operator.measurements import Backlog, Failure, PodState
+from outboxrelay_operator.scale import CONNECTION_BUDGET
 
 Check = Callable[[PairFacts], Finding | None]
 
@@ -31,8 +32,12 @@ def refused(facts: PairFacts) -> Finding | None:
 
 
 def idle(facts: PairFacts) -> Finding | None:
-    """Autoscaling wants no pod, and would see the next row."""
-    if facts.scale is None or facts.desired_replicas > 0 or not isinstance(facts.fresh_measurement, Backlog):
+    """Autoscaling wants no pod, and would see the next row; or it would want one, if there were a connection for it."""
+    if facts.scale is None or facts.desired_replicas > 0:
+        return None
+    if facts.scale.reason == CONNECTION_BUDGET:
+        return Finding(CONNECTION_BUDGET, f"pair {facts.pair} has no relay: {facts.scale.message}")
+    if not isinstance(facts.fresh_measurement, Backlog):
         return None
     return Finding("Idle", f"pair {facts.pair}: no row waits: the next one starts a relay")
 

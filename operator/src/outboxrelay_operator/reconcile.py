@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
@@ -10,6 +10,7 @@ from outboxrelay_operator.apply import carry_out, has_work
 from outboxrelay_operator.assemble import judge_pairs
 from outboxrelay_operator.attempts import Attempts
 from outboxrelay_operator.autoscaler import Autoscaler
+from outboxrelay_operator.connections import Connections
 from outboxrelay_operator.credentials import pods_to_tell, secret_names, waiting_for_secrets
 from outboxrelay_operator.desired.deployment import RelayImage
 from outboxrelay_operator.desired.network_policy import NetworkRules
@@ -68,6 +69,7 @@ class Reconciler:
     metrics: Metrics
     image: RelayImage
     rollouts: Rollouts
+    connections: Connections
     network: NetworkRules | None
     """None: no NetworkPolicy is made."""
 
@@ -162,8 +164,7 @@ class Reconciler:
         states = await self._secret_states(observed, self.secrets)
         key = observed.owner.key
         lost = self.fleet.lost(key)
-        autoscaler = self._autoscalers.setdefault(key, Autoscaler(may_sleep=self.secrets is not None))
-        scaled = autoscaler.decide(observed, self.memory, lost=lost.keys(), now=self.wall())
+        scaled = self._scaled(observed, lost.keys())
         plan = make_plan(
             observed,
             lost=lost,
@@ -175,6 +176,17 @@ class Reconciler:
         asked = self._asked.setdefault(key, Asked()).note(plan, observed)
         queued = unasked(plan, observed, asked)
         return (plan.holding(queued) if queued and not self.rollouts.ask(key) else plan), states
+
+    def _scaled(self, observed: Observed, lost: Set[str]) -> Mapping[str, int]:
+        """Pods by the pair's name, where autoscaling decides that."""
+        key, now = observed.owner.key, self.wall()
+        autoscaler = self._autoscalers.setdefault(key, Autoscaler(may_sleep=self.secrets is not None))
+        if observed.spec is None:
+            # Its relays go on as they are, and keep their connections.
+            return {}
+        autoscaler.decide(observed, self.memory, lost=lost, now=now)
+        self._wake_all(self.connections.ask(key, autoscaler.demands(observed, self.memory, lost=lost)))
+        return autoscaler.granted(self.connections.granted(key), now=now)
 
     async def _secret_states(self, observed: Observed, reader: SecretReader | None) -> Mapping[str, SecretState | None]:
         if reader is None:
@@ -223,4 +235,4 @@ class Reconciler:
         self._standing.pop(key, None)
         self._autoscalers.pop(key, None)
         self._asked.pop(key, None)
-        self._wake_all([*self.fleet.forget(key), *self.rollouts.forget(key)])
+        self._wake_all([*self.fleet.forget(key), *self.rollouts.forget(key), *self.connections.ask(key, ())])

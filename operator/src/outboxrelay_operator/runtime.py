@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from outboxrelay_operator.complaints import Complaints
+from outboxrelay_operator.connections import Connections
 from outboxrelay_operator.desired.deployment import RelayImage
 from outboxrelay_operator.desired.relay_config import STATUS_PORT
 from outboxrelay_operator.fleet import Fleet
@@ -228,6 +229,7 @@ class Operator:
             metrics=parts.metrics,
             image=RelayImage(name=self.settings.relay_image, pull_policy=self.settings.relay_image_pull_policy),
             rollouts=parts.rollouts,
+            connections=Connections(per_server=self.settings.max_relay_connections_per_server),
             network=self.settings.network,
             wake=queue.add_after,
             wall=self.wall,

@@ -126,6 +126,7 @@ BLIND: Final = "Blind"
 BLOCKED: Final = "Blocked"
 ROWS_HELD_BACK: Final = "RowsHeldBack"
 KEPT_TO_MEASURE: Final = "KeptToMeasure"
+CONNECTION_BUDGET: Final = "ConnectionBudget"
 
 REASONS: Final = (
     INITIAL,
@@ -141,6 +142,7 @@ REASONS: Final = (
     BLOCKED,
     ROWS_HELD_BACK,
     KEPT_TO_MEASURE,
+    CONNECTION_BUDGET,
 )
 """Why a count is what it is: a closed list, since alerts and scripts depend on these words."""
 
@@ -164,7 +166,7 @@ class Limits:
     def ceiling(self, partitions: int | None) -> int:
         """The most relays that are of use; never below what the spec wants at least."""
         most = min(self.spec.max_replicas, self.lanes, self.lanes if partitions is None else max(1, partitions))
-        return max(self.spec.min_replicas, self._useful(most))
+        return max(self.spec.min_replicas, self.useful(most))
 
     def enough_for(self, need: float) -> int:
         """The fewest relays that can do the work of so many, of which each had as many lanes as any other.
@@ -175,11 +177,11 @@ class Limits:
         if need > self.lanes:
             # A pod that hardly ever sends anything makes the need infinite.
             return math.ceil(min(need, sys.maxsize))
-        return self._useful(math.ceil(self.lanes / max(1, math.floor(self.lanes / max(need, 1.0) + 1e-9))))
+        return self.useful(math.ceil(self.lanes / max(1, math.floor(self.lanes / max(need, 1.0) + 1e-9))))
 
-    def _useful(self, replicas: int) -> int:
+    def useful(self, replicas: int) -> int:
         """The fewest relays of which none has more lanes than with so many."""
-        return math.ceil(self.lanes / math.ceil(self.lanes / replicas))
+        return 0 if replicas == 0 else math.ceil(self.lanes / math.ceil(self.lanes / replicas))
 
     def clamped(self, replicas: int, partitions: int | None) -> int:
         """A count within the limits."""

@@ -70,6 +70,9 @@ class Settings:
     max_connections_per_server: int
     """Sessions of this operator to one PostgreSQL server."""
 
+    max_relay_connections_per_server: int | None
+    """Sessions of all relays to one PostgreSQL server, beyond which autoscaling adds none; None: what it admits."""
+
     network: NetworkRules | None
     """None: no NetworkPolicy is made for relays."""
 
@@ -109,6 +112,10 @@ def read(environment: Mapping[str, str]) -> Settings:
         max_connections_per_server=int(
             _number(environment, "OUTBOXRELAY_MAX_CONNECTIONS_PER_SERVER", 2, low=1, high=20)
         ),
+        max_relay_connections_per_server=int(
+            _number(environment, "OUTBOXRELAY_MAX_RELAY_CONNECTIONS_PER_SERVER", 0, low=0, high=100_000)
+        )
+        or None,
         network=_network(environment, "OUTBOXRELAY_NETWORK_POLICY"),
         measure_interval_seconds=_number(environment, "OUTBOXRELAY_MEASURE_INTERVAL_SECONDS", 5, low=1, high=300),
         resync_seconds=_number(environment, "OUTBOXRELAY_RESYNC_SECONDS", 300, low=10, high=86_400),

@@ -24,6 +24,7 @@ from outboxrelay_operator.api import OutboxRelaySpec
 from outboxrelay_operator.desired.relay_config import relay_config
 from outboxrelay_operator.measure.session import CALL_SECONDS, Login, MeasureError, PostgresSession, Sample
 from outboxrelay_operator.measure.sql import COUNT_LIMIT, LOWEST_ID
+from outboxrelay_operator.measurements import ConnectionLimits
 from outboxrelay_operator.pairs import Pair, pairs_of
 from outboxrelay_operator.unrouted import leftovers
 from tests.testbed.services.certificates import Authority
@@ -275,6 +276,27 @@ async def test_a_missing_grant_is_named(database: Database, postgres: LocalPostg
     assert (await refusal(pair, stranger)).reason == "PermissionDenied"
     database.execute("drop schema s cascade")
     admin.execute("drop role stranger")
+
+
+async def test_what_postgresql_admits_is_told(database: Database, postgres: LocalPostgres) -> None:
+    """For sharing connections: max_connections without those kept for superusers, and what is narrower."""
+    admin, [pair] = postgres.superuser, pairs(database)
+
+    async def admitted() -> ConnectionLimits | None:
+        async with session(pair, database) as opened:
+            return (await opened.inspect(pair)).connections
+
+    [(most, reserved)] = admin.execute(
+        "select current_setting('max_connections')::int, current_setting('superuser_reserved_connections')::int"
+    )
+    free = ConnectionLimits(server=most - reserved, database=None, role=None, role_name=database.user)
+    assert await admitted() == free
+    admin.execute(f'alter database "{database.dbname}" connection limit 20')
+    admin.execute(f'alter role "{database.user}" connection limit 10')
+    try:
+        assert await admitted() == replace(free, database=20, role=10)
+    finally:
+        admin.execute(f'alter role "{database.user}" connection limit -1')
 
 
 async def test_dv_13_a_missing_index_is_seen(database: Database) -> None:

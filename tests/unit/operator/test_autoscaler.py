@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Set
 from copy import deepcopy
 from typing import Any
 
@@ -10,12 +10,13 @@ import pytest
 
 from outboxrelay.report import RelayReport
 from outboxrelay_operator.autoscaler import Autoscaler, load_of
+from outboxrelay_operator.connections import Connections
 from outboxrelay_operator.display import unix
 from outboxrelay_operator.kube import Kind
-from outboxrelay_operator.measurements import Backlog, Measurement, PairId, PodState, Rates
+from outboxrelay_operator.measurements import Backlog, ConnectionLimits, Measurement, PairId, PodState, Rates
 from outboxrelay_operator.memory import Memory
 from outboxrelay_operator.observed import Object
-from outboxrelay_operator.pairs import pairs_of
+from outboxrelay_operator.pairs import Key, Owner, pairs_of
 from outboxrelay_operator.scale import Load
 from tests.unit.operator.builders import (
     KEY,
@@ -24,6 +25,7 @@ from tests.unit.operator.builders import (
     failure,
     observed,
     pod,
+    raw_database,
     raw_spec,
     relay,
     report,
@@ -91,24 +93,31 @@ class TestLoad:
         assert self.load(backlog(), *(pod(report=each) for each in reports)).blocked is blocked
 
 
+def scaled_to(autoscaler: Autoscaler, raw: dict[str, Any], *, lost: Set[str] = frozenset()) -> Mapping[str, int]:
+    """Decide for a resource of which nothing is known yet, with connections for everybody."""
+    seen, memory, connections = observed(raw), Memory(changed=lambda _: None), Connections()
+    autoscaler.decide(seen, memory, lost=lost, now=NOW)
+    connections.ask(KEY, autoscaler.demands(seen, memory, lost=lost))
+    return autoscaler.granted(connections.granted(KEY), now=NOW)
+
+
 def test_a_pair_that_lost_a_conflict_is_not_scaled() -> None:
-    memory = Memory(changed=lambda _: None)
-    assert Autoscaler().decide(observed(RAW), memory, lost={PAIR.name}, now=NOW) == {}
+    assert scaled_to(Autoscaler(), RAW, lost={PAIR.name}) == {}
 
 
 @pytest.mark.parametrize("raw", [raw_spec(), raw_spec(autoscaling=SCALING, suspend=True)], ids=["absent", "suspended"])
 def test_without_autoscaling_nothing_is_decided(raw: dict[str, Any]) -> None:
     autoscaler = Autoscaler()
-    assert autoscaler.decide(observed(RAW), Memory(changed=lambda _: None), lost=set(), now=NOW) == {PAIR.name: 1}
-    assert autoscaler.decide(observed(raw), Memory(changed=lambda _: None), lost=set(), now=NOW) == {}
+    assert scaled_to(autoscaler, RAW) == {PAIR.name: 1}
+    assert scaled_to(autoscaler, raw) == {}
     assert autoscaler.next_look(now=NOW) is None
 
 
 class Scaled(World):
     """One pair under autoscaling, whose measurements the test makes up."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
         self.memory = self.reconciler.memory
         self.kube.put(Kind.OUTBOX_RELAY, relay(RAW))
         self.pod_rate: float | None = None
@@ -249,3 +258,94 @@ class TestPasses:
         await scaled.passed()
         assert scaled.deployed == 2
         assert "scaling" not in scaled.told
+
+
+class TestConnectionBudget:
+    """There may be no connections for as many relays as the load asks for."""
+
+    @pytest.fixture
+    async def tight(self, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scaled]:
+        world = Scaled(relays_per_server=3)
+        monkeypatch.setattr(world.measurer, "measure", lambda *_: None)
+        yield world
+        await world.measurer.close()
+
+    def other(self, world: Scaled, replicas: int, *, name: str = "fixed") -> Key:
+        """Another OutboxRelay on the server, whose count somebody set."""
+        key = Key("shop", name)
+        raw = raw_spec(databases=[raw_database(dbname="another")], replicas=replicas)
+        world.kube.put(
+            Kind.OUTBOX_RELAY, relay(raw, owner=Owner(key=key, uid="uid-fixed", created="2026-01-02T00:00:00Z"))
+        )
+        world.fleet.invalidate(key)
+        return key
+
+    async def test_the_count_keeps_to_it_and_says_so_once(self, tight: Scaled) -> None:
+        tight.pod_rate = 10.0
+        await tight.looks(100_000, seconds=60)
+        assert tight.deployed == 3
+        assert tight.told["desiredReplicas"] == 3
+        scaling = tight.told["scaling"]
+        assert scaling["reason"] == "ConnectionBudget"
+        assert scaling["message"] == "4 wanted; all relays together may hold 3 connections on orders-db.shop:5432"
+        await tight.looks(90_000, seconds=60)
+        assert tight.told["scaling"]["changedAt"] == scaling["changedAt"]
+        assert tight.events() == ["ScaledUp"]
+
+    async def test_what_others_take_and_give_back_is_followed(self, tight: Scaled) -> None:
+        tight.pod_rate = 10.0
+        await tight.looks(100_000, seconds=60)
+        key = self.other(tight, 1)
+        tight.wakes.clear()
+        await tight.passed(key)
+        assert (KEY, 0.0) in tight.wakes
+        await tight.looks(100_000, seconds=5)
+        assert tight.deployed == 2
+        tight.kube.drop(Kind.OUTBOX_RELAY, "shop", "fixed")
+        tight.fleet.invalidate(key)
+        await tight.passed(key)
+        await tight.looks(100_000, seconds=5)
+        assert tight.deployed == 3
+
+    async def test_a_pair_without_a_connection_is_not_called_idle(self, tight: Scaled) -> None:
+        await tight.passed(self.other(tight, 3))
+        tight.pod_rate = None
+        await tight.looks(100, seconds=30)
+        assert tight.deployed == 0
+        assert (tight.told["ready"], tight.told["reason"]) == (False, "ConnectionBudget")
+        assert "orders-db.shop:5432" in tight.told["message"]
+
+    async def test_a_restart_goes_on_from_what_was_granted(self, tight: Scaled) -> None:
+        tight.pod_rate = 10.0
+        await tight.looks(100_000, seconds=60)
+        after = Scaled(relays_per_server=3)
+        after.kube.objects, after.now, after.pod_rate = tight.kube.objects, tight.now, 10.0
+        applied = len(after.kube.writes)
+        await after.looks(100_000, seconds=60)
+        assert after.deployed == 3
+        assert not [write for write in after.kube.writes[applied:] if write[1] == "Deployment"]
+        await after.measurer.close()
+
+    async def test_what_the_server_admits_is_the_budget_without_one(self, scaled: Scaled) -> None:
+        admitted = ConnectionLimits(server=97, database=None, role=4, role_name="relay")
+        scaled.pod_rate = 10.0
+        for _ in range(12):
+            scaled.now += 5
+            scaled.see(100_000, connections=admitted)
+            assert await scaled.passed(seconds=0) is None
+        assert scaled.deployed == 2
+        assert "as role relay" in scaled.told["scaling"]["message"]
+
+    @pytest.mark.parametrize(("budget", "relays"), [(5, 2), (1, 1)])
+    async def test_a_relay_that_looks_counts_with_both_its_sessions(
+        self, budget: int, relays: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """`secretAccess: false`: and one stays in any case, or nobody would see the next row."""
+        world = Scaled(secret_access=False, relays_per_server=budget)
+        monkeypatch.setattr(world.measurer, "measure", lambda *_: None)
+        await world.passed(self.other(world, 1))
+        world.pod_rate = 10.0
+        await world.looks(100_000, seconds=60)
+        assert world.deployed == relays
+        assert world.told["scaling"]["reason"] == "ConnectionBudget"
+        await world.measurer.close()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from outboxrelay_operator.connections import Connections
 from outboxrelay_operator.desired.deployment import RelayImage
 from outboxrelay_operator.fleet import Fleet
 from outboxrelay_operator.kube import Kind, KubeError
@@ -57,7 +58,7 @@ def forbidden(step: str = "reading") -> KubeError:
 class World:
     """A reconciler, what it talks to, and the time."""
 
-    def __init__(self, *, secret_access: bool = True) -> None:
+    def __init__(self, *, secret_access: bool = True, relays_per_server: int | None = None) -> None:
         self.now = NOW
         self.kube = FakeKube()
         self.wakes: list[tuple[Key, float]] = []
@@ -88,6 +89,7 @@ class World:
             ),
             image=IMAGE,
             rollouts=Rollouts(limit=1),
+            connections=Connections(per_server=relays_per_server),
             network=None,
             wake=lambda key, seconds: self.wakes.append((key, seconds)),
             wall=self.clock,

@@ -209,6 +209,7 @@ class ServerMeasurer:
             index_missing=not info.index_on_id,
             at=self.wall(),
             believe_until=self.wall() + max(0.0, track.next_look - self.clock()) + GRACE_SECONDS,
+            connections=info.connections,
         )
 
     def _fail(self, pairs: Mapping[PairId, Pair], login: LoginId, error: MeasureError) -> None:

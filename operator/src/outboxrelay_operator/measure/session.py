@@ -19,6 +19,7 @@ from outboxrelay.dberrors import POOLER, Place, cause, classify, describe
 from outboxrelay.report import DatabaseReason
 from outboxrelay_operator.api.database import Database
 from outboxrelay_operator.measure import sql
+from outboxrelay_operator.measurements import ConnectionLimits
 from outboxrelay_operator.pairs import Pair
 
 APPLICATION_NAME = "outboxrelay-operator"
@@ -97,6 +98,8 @@ class TableInfo:
 
     index_on_id: bool
     """Whether an index leads to the rows that wait: with retention Mark a partial one."""
+
+    connections: ConnectionLimits | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,11 +192,12 @@ class PostgresSession:
         row = await guarded(run, place)
         if row is None:
             raise _problem("TableMissing", place)
-        usage, select, index_on_id, types = row
+        usage, select, index_on_id, types, server, of_database, of_role, role_name = row
         if not usage or not select:
             raise _problem("PermissionDenied", place)
         _check_columns(pair, types or {}, place)
-        return TableInfo(index_on_id=index_on_id)
+        limits = ConnectionLimits(server=server, database=of_database, role=of_role, role_name=role_name)
+        return TableInfo(index_on_id=index_on_id, connections=limits)
 
     async def sample(self, pair: Pair, *, floor: int, count: bool) -> Sample:
         async def run() -> Sample:

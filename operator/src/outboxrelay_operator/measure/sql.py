@@ -36,7 +36,13 @@ SELECT has_schema_privilege(n.oid, 'USAGE'),
              AND (i.indpred IS NOT NULL) = %(partial)s
        ),
        (SELECT json_object_agg(a.attname, format_type(a.atttypid, NULL))
-        FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)
+        FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
+       current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+           -- Since PostgreSQL 16.
+           - coalesce(current_setting('reserved_connections', true)::int, 0),
+       (SELECT nullif(datconnlimit, -1) FROM pg_database WHERE datname = current_database()),
+       (SELECT nullif(rolconnlimit, -1) FROM pg_roles WHERE rolname = current_user),
+       current_user::text
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = %(schema)s AND c.relname = %(table)s AND c.relkind IN ('r', 'p', 'f', 'v', 'm')
 """
