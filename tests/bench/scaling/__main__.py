@@ -18,7 +18,8 @@ It is a simulation, so it is the same on every machine: a pair of 16 lanes, and 
 each and need 8 s to start.
 
 - **OutboxRelay** is the operator's own decision with its default settings, `minReplicas: 0` and, to be comparable,
-  `idleAfterSeconds: 300`. It measures every 5 s.
+  `idleAfterSeconds: 300`. It measures every 5 s, counts so far and no further, and estimates what is written as it does
+  in a cluster.
 - **HPA** is the documented formula on CPU utilisation with target 80 %: every 15 s, tolerance 10 %, 300 s of
   stabilisation, the default scale-up policy.
 - **KEDA** is such an HPA on the count of rows that wait, with polling every 30 s for the step from and to zero and

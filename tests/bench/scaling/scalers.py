@@ -7,6 +7,10 @@ from collections import deque
 from typing import Protocol
 
 from outboxrelay_operator.api.autoscaling import Autoscaling
+from outboxrelay_operator.measure.rates import RateTracker
+from outboxrelay_operator.measure.server import GRACE_SECONDS
+from outboxrelay_operator.measure.sql import COUNT_LIMIT
+from outboxrelay_operator.measurements import Backlog
 from outboxrelay_operator.scale import WARM_SECONDS, Limits, Load
 from outboxrelay_operator.scaling import decide, first
 from tests.bench.scaling.model import LANES, World
@@ -43,7 +47,7 @@ class Ours:
             idle_after_seconds=IDLE_SECONDS,
         )
         self._limits = Limits(spec=spec, lanes=LANES)
-        self._samples: deque[tuple[float, float, float]] = deque(maxlen=7)
+        self._rates = RateTracker()
         self.scale = first(0, self._limits, now=0.0)
 
     def look(self, world: World) -> None:
@@ -51,11 +55,11 @@ class Ours:
             return
         now, running = float(world.second), world.running
         sent = sum(pod.rate() for pod in running)
-        self._samples.append((now, world.backlog, sent))
+        self._rates.add(_measured(world), sent=sent)
         self.scale = decide(
             Load(
                 rows=round(world.backlog),
-                arrival=self._arrival(),
+                arrival=self._rates.rates(sent=sent).arrival,
                 sent=sent,
                 pod_rates=tuple(pod.rate() for pod in running if len(pod.sent) >= WARM_SECONDS),
                 blocked=bool(running)
@@ -68,14 +72,20 @@ class Ours:
         )
         world.scale(self.scale.replicas)
 
-    def _arrival(self) -> float | None:
-        """As `measure.rates` computes it, over half a minute."""
-        (first, rows, _), (last, rows_now, _) = self._samples[0], self._samples[-1]
-        if last - first < 4:
-            return None
-        return max(
-            0.0, sum(sent for _, _, sent in self._samples) / len(self._samples) + (rows_now - rows) / (last - first)
-        )
+
+def _measured(world: World) -> Backlog:
+    """What a look at the table finds: the operator counts so far and no further, and sees the highest id."""
+    return Backlog(
+        rows=round(world.backlog),
+        exact=world.backlog <= COUNT_LIMIT,
+        lag_seconds=None,
+        lag_exact=False,
+        highest_id=round(world.sent + world.backlog),
+        whole_table=True,
+        index_missing=False,
+        at=float(world.second),
+        believe_until=world.second + GRACE_SECONDS,
+    )
 
 
 class _Hpa:
