@@ -20,7 +20,9 @@ class Row(NamedTuple):
     """One outbox row, as read. `payload` is byte for byte what the table holds; None is SQL NULL.
 
     `size` is the row's weight in bytes as the database reckons it. Where it is above the configured
-    `max_row_bytes`, payload and headers were not fetched and are None; so are extra headers of a `WideRow`.
+    `max_row_bytes`, all but id, key and what says where the row goes was not fetched and is None; so is a key that
+    alone is above it. Later rows of such a key need not be held back: each of them is too large as well. A row whose
+    content the database cannot return comes as one that is above it, too.
     """
 
     id: int

@@ -230,7 +230,9 @@ class FakeStore:
             if weight >= self._batch_bytes:
                 break
             weight += row.size
-            rows.append(row if row.size <= self._max_row_bytes else row._replace(payload=None, headers=None))
+            rows.append(
+                row if row.size <= self._max_row_bytes else Row(row.id, row.key, None, None, None, None, row.size)
+            )
         self._answer = Batch(rows=rows, complete=len(rows) == len(wanted) and len(rows) < limit, size=weight)
         self._rewound = None
 

@@ -240,7 +240,7 @@ def test_a_read_stops_at_the_byte_bound_but_returns_one_row(table: Table) -> Non
 def test_a_row_above_the_row_bound_comes_without_its_payload(table: Table) -> None:
     row_id = table.insert(b"k", bytes(MAX_ROW_BYTES + 1))
     (row,) = read(opened(table)).rows
-    assert (row.id, row.key, row.payload) == (row_id, b"k", None)
+    assert (row.id, row.key, row.payload, row.type) == (row_id, b"k", None, None)
     assert row.size > MAX_ROW_BYTES
 
 

@@ -31,6 +31,7 @@ from outboxrelay.config import RelayConfig
 from outboxrelay.extras import extras_of
 from outboxrelay.ports import Batch, Row, RowFault, RowsLockedError, Stop, StoreError, Wake, WideRow
 from outboxrelay.report import Holder
+from outboxrelay.stores.care import Care
 from outboxrelay.stores.cleanup import Cleanup
 from outboxrelay.stores.encoding import UNCONVERTIBLE, Texts, texts_of
 from outboxrelay.stores.errors import place, translate
@@ -43,7 +44,7 @@ from outboxrelay.stores.policy import policy_of
 from outboxrelay.stores.question import Questions
 from outboxrelay.stores.session import Connection, connect
 from outboxrelay.stores.sharing import EvenShare
-from outboxrelay.stores.sql import BEYOND_BOUND, KEY, SNAPSHOT, Shape, Statements
+from outboxrelay.stores.sql import BEYOND_BOUND, KEY, SNAPSHOT, Shape, Statements, Weigh
 from outboxrelay.stores.statement import Statement, array
 from outboxrelay.stores.table import columns_to_move, inspect, table_oid
 from outboxrelay.stores.wake import Listener
@@ -62,6 +63,11 @@ _SWEEP_SHARE: Final = 20
 
 _LONGEST_NOTE: Final = 1000
 
+_OF_A_ROW: Final = (errors.ProgramLimitExceeded, errors.OutOfMemory, errors.InternalError_, errors.DataCorrupted)
+"""What the server says of a value that it cannot turn into text, or cannot read at all."""
+
+_CAREFUL: Final[tuple[Weigh, ...]] = ("looked into", "not at all")
+
 _CLEANING_LANE: Final = 0
 """Whoever owns this lane cleans up for all: two at a time would only be in each other's way."""
 
@@ -71,7 +77,7 @@ class _Question:
     """A question for rows whose answer was not handed out yet."""
 
     limit: int
-    exact: bool
+    weigh: Weigh
     sweeping: bool = False
     """Whether it begins at the low end only for what nobody expects there."""
 
@@ -133,6 +139,7 @@ class PostgresStore:
         self._text_refused = False
         """Whether the server could not turn a text into UTF-8; from the next session on they come as they are."""
         self._share = EvenShare(rows=config.tuning.batch_rows, size=config.tuning.batch_bytes)
+        self._care = Care(rows=config.tuning.batch_rows)
         self._held: tuple[Collection[bytes], bytes] = ((), b"{}")
 
     def open(self) -> None:
@@ -326,17 +333,13 @@ class PostgresStore:
         ahead = session.open is not None
         if not ahead:
             self.ask(limit=limit, held_keys=held_keys, held_ids=held_ids, in_flight=())
-        batch = self._take(session)
-        if batch is None:
-            # The very first row needs more than an even share of the bytes.
+        while (batch := self._take(session)) is None:
+            # The very first row needs more than an even share of the bytes, or some row keeps all from being read.
             in_flight: Sequence[int] = ()
             if session.removal is not None:
                 self._removed(session, session.removal)
                 in_flight = session.removal.ids
             self._ask(limit, held_keys=held_keys, held_ids=held_ids, in_flight=in_flight, exact=True)
-            batch = self._take(session)
-        if batch is None:
-            raise RuntimeError("an exact read left out its first row")
         seconds = self._clock() - began
         if batch.complete and not ahead and seconds > _SLOW_READ_SECONDS:
             self._look_further(session, seconds)
@@ -366,21 +369,29 @@ class PostgresStore:
         """Send the question for the next rows."""
         session = self._session()
         shape, parameters = self._question(held_keys=held_keys, held_ids=held_ids, in_flight=in_flight)
-        quick = None if exact else self._share.quick_limit(limit)
-        if quick is None:
-            limit = self._share.exact_limit(limit)
-            shape = replace(shape, exact=True)
-            parameters["bytes"] = b"%d" % self._config.tuning.batch_bytes
-            parameters["max_row"] = b"%d" % self._config.tuning.max_row_bytes
-        else:
-            limit = quick
+        weigh, limit = self._weighing(limit, exact=exact)
+        shape = replace(shape, weigh=weigh)
+        if weigh == "share":
             share = min(self._share.bytes_of(limit), self._config.tuning.max_row_bytes)
             parameters["share"] = b"%d" % share
+        else:
+            parameters["bytes"] = b"%d" % self._config.tuning.batch_bytes
+            parameters["max_row"] = b"%d" % self._config.tuning.max_row_bytes
         parameters["limit"] = b"%d" % limit
         if session.listener is not None:
             session.listener.forget()
         refused = self._refused(session, session.statements.read(shape), parameters, "reading rows")
-        session.open = _Question(limit=limit, exact=quick is None, answer=refused)
+        session.open = _Question(limit=limit, weigh=weigh, answer=refused)
+        if refused is not None:
+            self._failed(session.open, refused)
+
+    def _weighing(self, limit: int, *, exact: bool) -> tuple[Weigh, int]:
+        """How to weigh the next rows, and how many of them to ask for."""
+        careful = self._care.limit(self._share.exact_limit(limit), start=self._floor.start)
+        if careful is not None:
+            return ("not at all" if self._care.blind else "looked into"), careful
+        quick = None if exact else self._share.quick_limit(limit)
+        return ("reckoned", self._share.exact_limit(limit)) if quick is None else ("share", quick)
 
     def _receive(self, session: _Session) -> None:
         """Wait for the answer to the open question, so that something else can be asked."""
@@ -391,6 +402,7 @@ class PostgresStore:
         try:
             question.answer = session.questions.answer()
         except psycopg.Error as error:
+            self._failed(question, error)
             if not self.alive():
                 raise self._lost(error, "reading rows") from None
             # Refused, but the session lives: whoever takes the answer is told.
@@ -423,10 +435,18 @@ class PostgresStore:
     def _take(self, session: _Session) -> Batch | None:
         """The answer as a batch; None if the question has to be asked again, exactly."""
         self._receive(session)
-        if session.removal is not None and session.open is not None and isinstance(session.open.answer, psycopg.Error):
-            # It would end the session, and the removal with it. Once that is finished, the question is put again.
-            session.open = None
-            return Batch(rows=[], complete=False)
+        if session.open is not None and isinstance(session.open.answer, psycopg.Error):
+            if isinstance(session.open.answer, _OF_A_ROW) and session.open.weigh != "not at all":
+                session.open = None
+                return None
+            if session.removal is not None:
+                # It would end the session, and the removal with it. Once that is finished, the question is put again.
+                session.open = None
+                return Batch(rows=[], complete=False)
+        return self._batch(session)
+
+    def _batch(self, session: _Session) -> Batch | None:
+        """As `_take`, of an answer that was received."""
         rows = self._load(session)
         question, session.open = session.open, None
         if question is None or not rows or rows[0].size != SNAPSHOT:
@@ -438,18 +458,35 @@ class PostgresStore:
         if not within:
             fitting = sizes.index(BEYOND_BOUND)
             del rows[fitting:], sizes[fitting:]
-        if question.exact:
+        self._weighed(question, rows, within=within, complete=complete)
+        if not rows and not within:
+            return None
+        self._floor.read(xmin=xmin, last_id=rows[-1].id if rows else None, complete=complete)
+        if question.rewound is not None:
+            self._floor.rewind(question.rewound)
+        return Batch(rows=rows, complete=complete, size=sum(sizes))
+
+    def _weighed(self, question: _Question, rows: Sequence[Row], *, within: bool, complete: bool) -> None:
+        """What the answer says about the reads to come."""
+        sizes = [row.size for row in rows]
+        if question.weigh != "share":
             self._share.weighed(sizes, within=within)
         elif within:
             self._share.fitted(sizes)
         else:
             self._share.exceeded()
-            if not rows:
-                return None
-        self._floor.read(xmin=xmin, last_id=rows[-1].id if rows else None, complete=complete)
-        if question.rewound is not None:
-            self._floor.rewind(question.rewound)
-        return Batch(rows=rows, complete=complete, size=sum(sizes))
+        if question.weigh in _CAREFUL:
+            most = self._config.tuning.max_row_bytes
+            too_large = max((row.id for row in rows if row.size > most), default=None)
+            self._care.passed(len(rows), too_large=too_large, complete=complete)
+        elif question.weigh == "reckoned" and not (rows or within):
+            self._care.failed(question.limit, careful=False)
+
+    def _failed(self, question: _Question, error: psycopg.Error) -> None:
+        """A read brought nothing: from now on with care, and in the end without the content of the row."""
+        self._care.failed(question.limit, careful=question.weigh in _CAREFUL)
+        if isinstance(error, _OF_A_ROW) and question.weigh == "looked into" and question.limit == 1:
+            self._care.refused()
 
     def _question(
         self, *, held_keys: Collection[bytes], held_ids: Collection[int], in_flight: Sequence[int]
@@ -469,9 +506,7 @@ class PostgresStore:
             flying = "run" if _dense(in_flight) else "list"
             if flying == "list":
                 parameters["in_flight"] = array(in_flight)
-        shape = Shape(
-            all_lanes=all_lanes, held_keys=bool(held_keys), held_ids=bool(held_ids), in_flight=flying, exact=False
-        )
+        shape = Shape(all_lanes=all_lanes, held_keys=bool(held_keys), held_ids=bool(held_ids), in_flight=flying)
         return shape, parameters
 
     def _held_literal(self, keys: Collection[bytes]) -> bytes:

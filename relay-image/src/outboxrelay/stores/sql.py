@@ -34,6 +34,9 @@ SNAPSHOT: Final = -1
 BEYOND_BOUND: Final = -2
 """In place of a size: the row does not fit into the byte bound, or its share of it, and came without content."""
 
+LARGEST_VALUE: Final = 1 << 30
+"""Bytes. PostgreSQL has no larger value, nor can it make one: the size of a row whose content cannot be had."""
+
 KEY: Final = Row._fields.index("key")
 """Position of the key in a row."""
 
@@ -41,6 +44,9 @@ EXTRA_HEADER_TYPES: Final = (*TEXT_TYPES, "boolean", "bytea")
 
 _WEIGHTLESS: Final = (*ID_TYPES, *TIME_TYPES, "uuid", "enum", "name", "boolean")
 """Types of values that are too small to be weighed."""
+
+_UNBOUNDED: Final = ("text", "character varying", "character", "citext", "bytea")
+"""Types of single values that may be too large by themselves."""
 
 _WRITERS: Final = (
     "WITH RECURSIVE below AS (SELECT %(table)s::regclass::oid AS oid"
@@ -66,6 +72,10 @@ JSON_WEIGHED_BELOW: Final = 65_536
 is stored in ten bytes."""
 
 
+Weigh = Literal["share", "reckoned", "looked into", "not at all"]
+"""How the content of rows is kept within the byte bound, see `Statements.read`."""
+
+
 @dataclass(frozen=True)
 class Shape:
     """Which exclusions one read needs."""
@@ -76,8 +86,7 @@ class Shape:
     in_flight: Literal["nothing", "run", "list"] = "nothing"
     """Whether rows are in flight, and whether their ids are all those between the first and the last."""
 
-    exact: bool = True
-    """Whether sizes are added up in the server; else rows above an even share of the bytes come without content."""
+    weigh: Weigh = "reckoned"
 
 
 @dataclass
@@ -103,14 +112,19 @@ class Statements:
         """The next rows, and first a row whose id is the xmin of the snapshot that saw them (hard rule 2).
 
         The byte bound is in the statement, since the size of the next rows cannot be known before they are read.
-        Exact: a running sum over sizes that are had without fetching out-of-line values; rows beyond it come with
-        nothing but their ids. At least one row comes whole; of a row above `max_row` bytes payload and headers stay in
-        the database.
+        Reckoned: a running sum over sizes that are had without fetching out-of-line values; rows beyond it come with
+        nothing but their ids, and so do those that outgrow by far what was reckoned. Of a row above `max_row` bytes all
+        but the key and what says where it goes stay in the database.
 
-        Not exact: a row whose content is above `share` bytes comes with nothing but its id. It takes half
+        Looked into: as before, but each json or array is taken apart before it is turned into text, which it is only if
+        that cannot become too large. At least one row comes whole.
+
+        Share: a row whose content is above `share` bytes comes with nothing but its id. It takes half
         of the server's time, since no sum needs to be kept.
+
+        Not at all: rows come as if their content were too large. It may be what the server cannot read.
         """
-        compose = self._compose_read if shape.exact else self._compose_quick
+        compose = self._compose_quick if shape.weigh == "share" else self._compose_read
         return self._once(shape, lambda: self._unconverted(compose(shape)))
 
     def settle_range(self) -> Statement:
@@ -180,54 +194,102 @@ class Statements:
 
     def _compose_read(self, shape: Shape) -> sql.Composed:
         columns, roles = self.table.columns, self._roles()
-        source = [sql.SQL("{} AS {}").format(self._typed(name), Name(alias)) for alias, name in roles.items()]
-        # Text that is both weighed and sent is made once; the LIMIT keeps the planner from doing otherwise.
-        source.extend(
-            sql.SQL("CASE WHEN pg_column_size({}) < {} THEN {} END AS {}").format(
-                Name(name), sql.Literal(JSON_WEIGHED_BELOW), _text(self.types[name].kind, Name(name)), Name(alias + "x")
-            )
-            for alias, name in roles.items()
-            if self._weighed(name)
-        )
         return sql.SQL(
-            "{snapshot} UNION ALL SELECT * FROM (SELECT i::int8, CASE WHEN s >= 0 THEN {key} END,"
-            " CASE WHEN s BETWEEN 0 AND %(max_row)s::int8 THEN {payload} END, CASE WHEN s >= 0 THEN {type} END,"
-            " CASE WHEN s BETWEEN 0 AND %(max_row)s::int8 THEN {headers} END,"
-            " CASE WHEN s >= 0 THEN {message_id} END, s{extras}"
+            "{snapshot} UNION ALL SELECT * FROM (SELECT i::int8, {key}, CASE WHEN NOT {outgrown} THEN payload END,"
+            " {type}, CASE WHEN NOT {outgrown} THEN headers END, {message_id},"
+            " CASE WHEN {outgrown} THEN {beyond}::int8 ELSE s END{extras}"
+            # Made before it is known whether it is to be sent, and once: hence the OFFSET.
+            " FROM (SELECT *, {payload} AS payload, {headers} AS headers"
             # What does not fit any more is told, not left out: the sums here are reckoned, so nobody else can say
             # whether the rows end here or are cut off. What only seems too large is weighed once more.
             " FROM (SELECT i, {aliases}, CASE WHEN running - r >= %(bytes)s::int8 THEN {beyond}::int8"
-            " WHEN r > %(max_row)s::int8 THEN {exact} ELSE r END AS s"
+            " WHEN r > %(max_row)s::int8 THEN {again} ELSE r END AS s"
             " FROM (SELECT *, sum(r) OVER (ORDER BY i ROWS UNBOUNDED PRECEDING) AS running"
-            " FROM (SELECT *, {size} AS r"
-            " FROM (SELECT {id} AS i, {source} FROM {table} WHERE {conditions}"
-            " ORDER BY {id} LIMIT %(limit)s::int8) AS candidate) AS sized) AS reckoned) AS weighed"
-            " ORDER BY i) AS wanted"
+            " FROM ({sized}) AS sized) AS reckoned) AS weighed OFFSET 0) AS made ORDER BY i) AS wanted"
         ).format(
             snapshot=self._snapshot(),
             beyond=sql.Literal(BEYOND_BOUND),
-            extras=self._extras(
-                sql.SQL("CASE WHEN s >= 0 THEN {} END"),
-                # As bounded as the headers column: it may be what makes the row too large.
-                headers=sql.SQL("CASE WHEN s BETWEEN 0 AND %(max_row)s::int8 THEN {} END"),
-            ),
-            key=self._wire(columns.key, "k"),
-            payload=self._wire(columns.payload, "p"),
-            type=sql.SQL("NULL::text" if columns.type is None else "t::text"),
-            headers=self._headers(),
-            message_id=sql.SQL("NULL::text" if columns.message_id is None else "m::text"),
-            id=self.id,
-            source=sql.SQL(", ").join(source),
+            extras=self._extras(self._told, headers=_whole),
+            key=self._told(columns.key, "k", self._wire(columns.key, "k")),
+            payload=_whole(self._wire(columns.payload, "p")),
+            type=sql.SQL("NULL::text") if columns.type is None else _whole(sql.SQL("t::text")),
+            headers=_whole(self._headers()),
+            message_id=sql.SQL("NULL::text") if columns.message_id is None else _whole(sql.SQL("m::text")),
+            outgrown=self._outgrown(roles),
             aliases=sql.SQL(", ").join(
                 Name(each)
                 for alias, name in roles.items()
                 for each in ((alias, alias + "x") if self._weighed(name) else (alias,))
             ),
-            exact=self._exact(roles),
-            size=self._size(roles),
+            again=self._exact(roles) if shape.weigh == "reckoned" else sql.SQL("r"),
+            sized=self._sized(shape, roles),
+        )
+
+    def _sized(self, shape: Shape, roles: Mapping[str, str]) -> sql.Composed:
+        """The next rows with their sizes as `r`, and the texts of some json and arrays under aliases that end in x."""
+        weighed = {alias: name for alias, name in roles.items() if self._weighed(name)}
+        source = [sql.SQL("{} AS {}").format(self._typed(name), Name(alias)) for alias, name in roles.items()]
+        size: sql.Composable
+        made: list[sql.Composable] = []
+        if shape.weigh == "looked into":
+            size = self._size(roles, large=_AT_LEAST)
+            for alias, name in weighed.items():
+                least, text = _at_least(self.types[name].kind, Name(name)), _text(self.types[name].kind, Name(alias))
+                source.append(sql.SQL("{} AS {}").format(least, Name(alias + "l")))
+                made.append(
+                    sql.SQL(", CASE WHEN {least} <= %(max_row)s::int8 THEN {text} END AS {made}").format(
+                        least=Name(alias + "l"), text=text, made=Name(alias + "x")
+                    )
+                )
+        elif shape.weigh == "not at all":
+            size = sql.SQL("greatest({}, %(max_row)s::int8 + 1)").format(sql.Literal(LARGEST_VALUE))
+            source.extend(sql.SQL("NULL::text AS {}").format(Name(alias + "x")) for alias in weighed)
+        else:
+            # Text that is both weighed and sent is made once; the LIMIT keeps the planner from doing otherwise.
+            size = self._size(roles, large=_RECKONED)
+            source.extend(
+                sql.SQL("CASE WHEN pg_column_size({}) < {} THEN {} END AS {}").format(
+                    Name(name),
+                    sql.Literal(JSON_WEIGHED_BELOW),
+                    _text(self.types[name].kind, Name(name)),
+                    Name(alias + "x"),
+                )
+                for alias, name in weighed.items()
+            )
+        return sql.SQL(
+            "SELECT *, ({size})::int8 AS r FROM (SELECT *{made} FROM (SELECT {id} AS i, {source} FROM {table}"
+            " WHERE {conditions} ORDER BY {id} LIMIT %(limit)s::int8) AS candidate OFFSET 0) AS text"
+        ).format(
+            size=size,
+            made=sql.Composed(made),
+            id=self.id,
+            source=sql.SQL(", ").join(source),
             table=self.name,
             conditions=sql.SQL(" AND ").join(self._conditions(shape)),
         )
+
+    def _outgrown(self, roles: Mapping[str, str]) -> sql.Composable:
+        """Whether the texts of a row are larger by far than what was reckoned."""
+        made = {"p": "payload", "h": "headers"}
+        texts = [
+            sql.SQL("coalesce(octet_length({}), 0)::int8").format(Name(made[alias]))
+            for alias, name in roles.items()
+            if self._weighed(name)
+        ]
+        if not texts:
+            return sql.SQL("false")
+        # Of json that holds words and usual numbers the text is never twice as large as what is stored.
+        return sql.SQL("({} > 2 * s AND s >= 0)").format(sql.SQL(" + ").join(texts))
+
+    def _told(self, column: str, alias: str, value: sql.Composable) -> sql.Composed:
+        """What is told even of a row that is too large, unless it alone makes it so."""
+        kind = self.types[column].kind
+        if kind not in _UNBOUNDED:
+            return sql.SQL("CASE WHEN s >= 0 THEN {} END").format(value)
+        return sql.SQL(
+            "CASE WHEN s BETWEEN 0 AND %(max_row)s::int8 OR (s >= 0 AND octet_length({text}) <= %(max_row)s::int8)"
+            " THEN {value} END"
+        ).format(text=Name(alias) if kind == "bytea" else sql.SQL("{}::text").format(Name(alias)), value=value)
 
     def _compose_quick(self, shape: Shape) -> sql.Composed:
         columns = self.table.columns
@@ -255,7 +317,10 @@ class Statements:
                         Name(alias)
                     )
                 )
-        small = sql.SQL("CASE WHEN s <= %(share)s::int8 THEN {} END")
+
+        def small(value: sql.Composable) -> sql.Composed:
+            return sql.SQL("CASE WHEN s <= %(share)s::int8 THEN {} END").format(value)
+
         payload: sql.Composable = sql.SQL("p::{}").format(self._wire_kind(columns.payload))
         if self.types[columns.payload].kind == "jsonb":
             payload = sql.SQL("px")
@@ -267,13 +332,13 @@ class Statements:
             " ORDER BY {id} LIMIT %(limit)s::int8) AS candidate) AS weighed) AS wanted"
         ).format(
             snapshot=self._snapshot(),
-            extras=self._extras(small, headers=small),
+            extras=self._extras(lambda _column, _alias, value: small(value), headers=small),
             too_large=sql.Literal(BEYOND_BOUND),
-            key=small.format(sql.SQL("k::{}").format(self._wire_kind(columns.key))),
-            payload=small.format(payload),
-            type=sql.SQL("NULL::text") if columns.type is None else small.format(sql.SQL("t::text")),
-            headers=sql.SQL("NULL::text") if columns.headers is None else small.format(sql.SQL("hx")),
-            message_id=sql.SQL("NULL::text") if columns.message_id is None else small.format(sql.SQL("m::text")),
+            key=small(sql.SQL("k::{}").format(self._wire_kind(columns.key))),
+            payload=small(payload),
+            type=sql.SQL("NULL::text") if columns.type is None else small(sql.SQL("t::text")),
+            headers=sql.SQL("NULL::text") if columns.headers is None else small(sql.SQL("hx")),
+            message_id=sql.SQL("NULL::text") if columns.message_id is None else small(sql.SQL("m::text")),
             size=sql.SQL(" + ").join(sizes or [sql.SQL("0")]),
             id=self.id,
             source=sql.SQL(", ").join(source),
@@ -427,32 +492,35 @@ class Statements:
             [sql.SQL(", NULL::{}").format(_extra_kind(self._kind(extra), extra)) for extra in self.extras]
         )
 
-    def _extras(self, others: sql.SQL, *, headers: sql.SQL) -> sql.Composed:
+    def _extras(
+        self,
+        others: Callable[[str, str, sql.Composable], sql.Composed],
+        *,
+        headers: Callable[[sql.Composable], sql.Composed],
+    ) -> sql.Composed:
         """The further columns, each put into `headers` or, if it becomes none, into `others`."""
-        return sql.Composed(
-            [
-                sql.SQL(", ")
-                + (headers if extra.role == "header" else others).format(
-                    _extra(self._kind(extra), extra, Name(f"e{number}"))
-                )
-                for number, extra in enumerate(self.extras)
-            ]
-        )
+        parts: list[sql.Composable] = []
+        for number, extra in enumerate(self.extras):
+            alias = f"e{number}"
+            value = _extra(self._kind(extra), extra, Name(alias))
+            # As bounded as the headers column: it may be what makes the row too large.
+            parts += [sql.SQL(", "), headers(value) if extra.role == "header" else others(extra.column, alias, value)]
+        return sql.Composed(parts)
 
     def _kind(self, extra: Extra) -> str:
         return self.types[extra.column].kind
 
-    def _size(self, roles: Mapping[str, str]) -> sql.Composable:
-        """Bytes of a row without fetching out-of-line values: exact but for large json, which is reckoned."""
+    def _size(self, roles: Mapping[str, str], *, large: sql.SQL) -> sql.Composable:
+        """Bytes of a row without fetching out-of-line values: exact but for json of which no text was made."""
         parts: list[sql.Composable] = []
         for alias, name in roles.items():
             kind = self.types[name].kind
             if kind in HEADER_TYPES:
                 parts.append(
-                    sql.SQL(
-                        "coalesce(octet_length({text}), pg_column_size({column})::int8"
-                        " * CASE pg_column_compression({column}) {expansion} ELSE 1 END, 0)::int8"
-                    ).format(column=Name(alias), text=Name(alias + "x"), expansion=_EXPANSION)
+                    sql.SQL("coalesce(octet_length({text}), {large}, 0)::int8").format(
+                        text=Name(alias + "x"),
+                        large=large.format(column=Name(alias), least=Name(alias + "l"), expansion=_EXPANSION),
+                    )
                 )
             elif kind in ("numeric", "citext", "character"):
                 parts.append(sql.SQL("coalesce(octet_length({}::text), 0)").format(Name(alias)))
@@ -473,6 +541,48 @@ _EXPANSION: Final = sql.SQL(" ").join(
     sql.SQL("WHEN {} THEN {}").format(sql.Literal(method), sql.Literal(factor))
     for method, factor in JSON_EXPANSION.items()
 )
+
+
+_RECKONED: Final = sql.SQL(
+    "pg_column_size({column})::int8 * CASE pg_column_compression({column}) {expansion} ELSE 1 END"
+)
+_AT_LEAST: Final = sql.SQL("{least}")
+"""The sizes of json and arrays of which no text was made."""
+
+_LENGTH_OF_NUMBERS: Final = sql.SQL(
+    "(SELECT coalesce(sum(greatest((get_byte(n, 2) * 256 + get_byte(n, 3) + 32768) %% 65536 - 32768, 0) * 4"
+    " + get_byte(n, 6) * 256 + get_byte(n, 7)), 0) FROM (SELECT numeric_send(number::numeric) AS n FROM"
+    " jsonb_array_elements(jsonb_path_query_array({column}, 'strict $.** ? (@.type() == \"number\")')) AS number"
+    " OFFSET 0) AS numbers)::int8"
+)
+"""Digits of all the numbers in a jsonb, but for some of each: those of the groups of four before the point, by the
+weight of the first, and those behind it. See numeric_send in the server's source: four int16, of which these are the
+second and the last."""
+
+
+def _at_least(kind: str, column: Name) -> sql.Composable:
+    """Bytes that the text of a json or an array has at least, had without making it.
+
+    If this is within a bound, the text is within some thirty times the bound: stored, uncompressed, a value has at most
+    four times the bytes of its text (small numbers), and the text has at most six times those (control characters),
+    but for numbers and NULL elements, which are counted.
+    """
+    if kind == "json":
+        return sql.SQL("0::int8")
+    if kind == "jsonb":
+        plain, counted = sql.SQL("{} #> '{{}}'").format(column), _LENGTH_OF_NUMBERS.format(column=column)
+    else:
+        plain = sql.SQL("array_cat({}::text[], '{{}}'::text[])").format(column)
+        counted = sql.SQL("3 * cardinality({})::int8").format(column)
+    return sql.SQL(
+        "(SELECT CASE WHEN plain / 4 > %(max_row)s::int8 THEN plain / 4 ELSE {counted} END"
+        " FROM (SELECT pg_column_size({plain})::int8 AS plain OFFSET 0) AS stored)"
+    ).format(plain=plain, counted=counted)
+
+
+def _whole(value: sql.Composable) -> sql.Composed:
+    """What is read only of rows that are not too large."""
+    return sql.SQL("CASE WHEN s BETWEEN 0 AND %(max_row)s::int8 THEN {} END").format(value)
 
 
 def _text(kind: str, column: Name) -> sql.Composable:
