@@ -5,6 +5,7 @@ Nothing is installed here; the installed chart is tested end to end.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -13,7 +14,7 @@ from outboxrelay_operator import settings
 from outboxrelay_operator.desired.network_policy import NetworkRules
 from tests.testbed import Cluster, ClusterError
 from tests.testbed.api import Api, Object
-from tests.testbed.charts import CHART, only, render, rights
+from tests.testbed.charts import CHART, only, render, rights, values_file
 
 NewNamespace = Callable[..., str]
 
@@ -138,6 +139,34 @@ def test_hp_05_named_namespaces_need_no_cluster_right(cluster: Cluster) -> None:
 
     (cluster_role,) = only(render(cluster, release="x", namespace="sys"), "ClusterRole")
     assert cluster_role["rules"] == by_namespace["shop"]
+
+
+@pytest.mark.parametrize("wide", [False, True], ids=["the same namespace", "the whole cluster"])
+def test_os_05_a_second_release_over_a_namespace_is_refused(
+    wide: bool, cluster: Cluster, api: Api, new_namespace: NewNamespace
+) -> None:
+    """cases.md OS-05: two operators over one resource would undo what the other does."""
+    namespace = new_namespace()
+    scope: Object = {"watchNamespaces": [namespace]}
+    serving = [
+        body
+        for body in only(render(cluster, release="first", namespace=namespace, values=scope), "Role")
+        if not body["metadata"]["name"].endswith("-lease")
+    ]
+    for body in serving:
+        body["metadata"]["annotations"] = {
+            "meta.helm.sh/release-name": "first",
+            "meta.helm.sh/release-namespace": namespace,
+        }
+        api.create(body)
+    options = ("--namespace", namespace, "--dry-run=server", "--skip-crds")
+    with values_file({} if wide else scope) as values, pytest.raises(ClusterError) as refusal:
+        cluster.helm("install", "second", str(CHART), "--values", values, *options)
+    if wide:
+        # Other tests may have a release, too, and the first that is found is named.
+        assert re.search(r"release \S+/\S+ serves namespace \S+ already", str(refusal.value))
+    else:
+        assert f'Role "outboxrelay" in namespace "{namespace}" exists' in str(refusal.value)
 
 
 def test_hp_03_no_release_owns_what_its_uninstalling_must_leave(cluster: Cluster) -> None:

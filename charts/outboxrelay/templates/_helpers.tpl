@@ -7,6 +7,14 @@
 {{- end -}}
 {{- end -}}
 
+{{/*
+Name of what gives the right to serve a namespace, or all of them: the same for every release, so that Helm refuses a
+second one over the same namespaces, which would undo what the first does.
+*/}}
+{{- define "outboxrelay.scopeName" -}}
+{{ .Chart.Name }}
+{{- end -}}
+
 {{/* Labels that select the operator's pods; they can never change. */}}
 {{- define "outboxrelay.selectorLabels" -}}
 app.kubernetes.io/name: outboxrelay-operator
