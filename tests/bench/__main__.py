@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from functools import partial
 from typing import get_args
 
-from tests.bench import latency
+from tests.bench import latency, page, relay_page
 from tests.bench.services import PARTITIONS
 from tests.bench.table import KEYS, PAYLOAD_BYTES
 from tests.bench.throughput import PEERS, VARIANTS, measure, table
@@ -26,6 +27,7 @@ def main(arguments: list[str]) -> int:
         "--only", choices=(*VARIANTS, *PEERS), action="append", help="a variant; may be given several times"
     )
     parser.add_argument("--peers", action="store_true", help="also Debezium Server (fetched once, 760 MB)")
+    parser.add_argument("--write", action="store_true", help="throughput, latency and peers into docs/benchmarks.md")
     parser.add_argument("--latency", action="store_true", help="latency from commit to consumer, not throughput")
     parser.add_argument("--seconds", type=float, default=30, help="length of a latency run (default %(default)s)")
     options = parser.parse_args(arguments)
@@ -35,17 +37,22 @@ def main(arguments: list[str]) -> int:
         f"{os.cpu_count()} cores shared by all of it",
         flush=True,
     )
+    say = partial(print, flush=True)
     if options.latency:
-        latency.measure(seconds=options.seconds, debezium=options.peers, say=lambda text: print(text, flush=True))
+        latency.measure(seconds=options.seconds, debezium=options.peers, say=say)
         return 0
+    machine = page.machine()
     samples = measure(
         rows=options.rows,
         runs=options.runs,
         payload=options.payload,
-        variants=options.only or (*VARIANTS, *(PEERS if options.peers else ())),
-        say=lambda text: print(text, flush=True),
+        variants=options.only or (*VARIANTS, *(PEERS if options.peers or options.write else ())),
+        say=say,
     )
     print(f"\nmedian of {options.runs} runs, in turns:\n{table(samples)}")
+    if options.write:
+        latencies = latency.measure(seconds=options.seconds, debezium=True, say=say)
+        relay_page.write(samples, latencies, rows=options.rows, runs=options.runs, machine=machine)
     return 0
 
 

@@ -11,6 +11,7 @@ from typing import Final, Self
 
 from tests.bench.debezium import DebeziumServer
 from tests.bench.table import Outbox
+from tests.contract.relay.settings import POLICIES, relay_role
 from tests.integration.harness.relay import RelayProcess, relay_config
 from tests.testbed.services.kafka import LocalKafka, Topic
 from tests.testbed.services.postgres import LocalPostgres
@@ -42,13 +43,14 @@ class Services:
             yield cls(outbox=outbox, postgres=postgres, kafka=kafka, directory=Path(directory))
 
     @contextmanager
-    def relay(self, topic: Topic) -> Iterator[RelayProcess]:
-        """A relay that owns all lanes."""
+    def relay(self, topic: Topic, *, policy: str = "delete") -> Iterator[RelayProcess]:
+        """A relay that owns all lanes, with a retention policy of that name."""
         config = relay_config(
-            database=self.outbox.database.relay_role(),
+            database=relay_role(self.outbox.database, policy),
             bootstrap_servers=self.kafka.bootstrap_servers,
             topic=topic.name,
             directory=self.directory,
+            retention=POLICIES[policy],
         )
         relay = RelayProcess(config, directory=self.directory)
         relay.start()

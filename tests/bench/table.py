@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import psycopg
 
+from tests.contract.relay.settings import prepare_policy
 from tests.testbed.services.postgres import Database
 from tests.testbed.services.table import PayloadType, create_outbox_table
 
@@ -24,6 +25,7 @@ class Outbox:
     def create(self) -> None:
         """Make the table, and the rows' template, of the same size on every machine."""
         create_outbox_table(self.database, payload=self.payload)
+        prepare_policy(self.database, "keep")
         # A document of 300 bytes as text; as bytea the same bytes.
         document = "'{\"n\": ' || lpad(n::text, 9, '1') || ', \"text\": \"' || repeat(md5(n::text), 9) || '\"}'"
         padded = f"left({document}, {PAYLOAD_BYTES - 2}) || '\"}}'"
@@ -52,9 +54,9 @@ class Outbox:
             connection.execute("vacuum (analyze) outbox")
 
     def empty(self) -> None:
-        """An empty table without dead rows."""
+        """Empty tables without dead rows."""
         with self.database.connect() as connection:
-            connection.execute("truncate outbox restart identity")
+            connection.execute("truncate outbox, outbox_sent restart identity")
 
     @property
     def select(self) -> bytes:

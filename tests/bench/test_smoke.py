@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.bench import held_snapshot, policies
+from pathlib import Path
+
+from tests.bench import held_snapshot, page, policies
 from tests.bench.throughput import RELAY, VARIANTS, measure, table
 from tests.contract.relay.settings import POLICIES
 
@@ -34,3 +36,13 @@ def test_the_bench_of_a_held_snapshot_settles_every_row() -> None:
         "keep": (1, 1),
     }
     assert all(policy in held_snapshot.table(results, rows=2000) for policy in results)
+
+
+def test_a_section_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+    whole = tmp_path / "benchmarks.md"
+    for title, text in (("One", "first"), ("Two", "second"), ("One", "third")):
+        page.put(title, text, page=whole)
+    text = whole.read_text()
+    assert text.startswith("# Benchmarks\n")
+    assert text.endswith("\n## One\n\nthird\n\n## Two\n\nsecond\n")
+    assert "first" not in text

@@ -24,13 +24,17 @@ DRAIN_SECONDS = 600
 WARM_UP_ROUNDS = 3
 
 RELAY = "relay (Delete)"
+KEEP = "relay (Keep)"
 DEBEZIUM = "Debezium Server"
 DEBEZIUM_TUNED = "Debezium Server, tuned"
 READ = "bare psycopg read"
 READ_DELETE = "bare psycopg read + delete"
 PRODUCE = "bare librdkafka produce"
 IN_TURN = "bare read, produce, delete in turn"
-VARIANTS = (RELAY, READ, READ_DELETE, PRODUCE, IN_TURN)
+RELAYS = {RELAY: "delete", KEEP: "keep"}
+"""Their retention policies."""
+
+VARIANTS = (RELAY, KEEP, READ, READ_DELETE, PRODUCE, IN_TURN)
 PEERS = (DEBEZIUM, DEBEZIUM_TUNED)
 """Fetched with Maven (760 MB), and measured only when asked for."""
 
@@ -62,8 +66,8 @@ class Bench:
     def run(self, variant: str) -> Sample:
         """Run one variant once, on a fresh table and a fresh topic."""
         with self._topic() as topic:
-            if variant == RELAY:
-                sample = self._relay(topic)
+            if variant in RELAYS:
+                sample = self._relay(variant, topic)
             elif variant in PEERS:
                 sample = self._debezium(topic, tuned=variant == DEBEZIUM_TUNED)
             else:
@@ -159,10 +163,10 @@ class Bench:
     def _holds(self, topic: Topic, messages: int) -> bool:
         return consumer.count(self.services.kafka, topic) >= messages
 
-    def _relay(self, topic: Topic) -> Sample:
+    def _relay(self, variant: str, topic: Topic) -> Sample:
         """Rows become visible all at once to a relay that is already connected; timed until it has settled all."""
         self.services.outbox.empty()
-        with self.services.relay(topic) as relay:
+        with self.services.relay(topic, policy=RELAYS[variant]) as relay:
             with self.services.outbox.database.connect(autocommit=False) as connection:
                 self.services.outbox.fill(connection)
                 cpu, before = relay.cpu_seconds(), self._others()
@@ -178,7 +182,7 @@ class Bench:
             )
             seconds = time.perf_counter() - began
             return self._sample(
-                RELAY,
+                variant,
                 relay.report().sent_rows,
                 seconds,
                 relay.cpu_seconds() - cpu,
@@ -215,23 +219,58 @@ def measure(
     return samples
 
 
-def table(samples: Sequence[Sample]) -> str:
-    """The figures as text: medians over the runs, extremes in brackets."""
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What the runs of one variant showed: medians, and the extremes of the rate."""
+
+    variant: str
+    rate: float
+    lowest: float
+    highest: float
+    relay_is: float | None
+    """The rate of the relay with policy Delete, divided by this one."""
+
+    peak_mib: float | None
+    cpu: tuple[float, float, float]
+    """Seconds per million rows: itself, the database, the broker."""
+
+
+def summary(samples: Sequence[Sample]) -> list[Figures]:
+    """The figures of each variant."""
     relay = [sample.rate for sample in samples if sample.variant == RELAY]
-    heading = f"{'':<36}{'rows/s':>10}  {'[min-max]':<20}{'relay is':>9}{'peak RSS':>10}"
-    lines = [f"{heading}   CPU s per million rows: itself, database, broker"]
+    found = []
     for variant in dict.fromkeys(sample.variant for sample in samples):
         chosen = [sample for sample in samples if sample.variant == variant]
         rates = [sample.rate for sample in chosen]
         rate = statistics.median(rates)
-        ratio = f"{statistics.median(relay) / rate:.2f} x" if relay else ""
-        cpu = "".join(
-            f"{statistics.median(seconds(sample) / sample.rows * 1e6 for sample in chosen):>8.1f}" for seconds in _CPU
+        own, database, broker = (
+            statistics.median(seconds(sample) / sample.rows * 1e6 for sample in chosen) for seconds in _CPU
         )
-        peaks = [sample.peak_bytes for sample in chosen if sample.peak_bytes is not None]
-        peak = f"{max(peaks) / 2**20:.0f} MiB" if peaks else ""
-        extremes = f"[{min(rates):,.0f}-{max(rates):,.0f}]"
-        lines.append(f"{variant:<36}{rate:>10,.0f}  {extremes:<20}{ratio:>9}{peak:>10}{cpu}")
+        peaks = [sample.peak_bytes / 2**20 for sample in chosen if sample.peak_bytes is not None]
+        found.append(
+            Figures(
+                variant=variant,
+                rate=rate,
+                lowest=min(rates),
+                highest=max(rates),
+                relay_is=statistics.median(relay) / rate if relay else None,
+                peak_mib=max(peaks, default=None),
+                cpu=(own, database, broker),
+            )
+        )
+    return found
+
+
+def table(samples: Sequence[Sample]) -> str:
+    """The figures as text: medians over the runs, extremes in brackets."""
+    heading = f"{'':<36}{'rows/s':>10}  {'[min-max]':<20}{'relay is':>9}{'peak RSS':>10}"
+    lines = [f"{heading}   CPU s per million rows: itself, database, broker"]
+    for each in summary(samples):
+        ratio = f"{each.relay_is:.2f} x" if each.relay_is is not None else ""
+        peak = f"{each.peak_mib:.0f} MiB" if each.peak_mib is not None else ""
+        extremes = f"[{each.lowest:,.0f}-{each.highest:,.0f}]"
+        cpu = "".join(f"{seconds:>8.1f}" for seconds in each.cpu)
+        lines.append(f"{each.variant:<36}{each.rate:>10,.0f}  {extremes:<20}{ratio:>9}{peak:>10}{cpu}")
     return "\n".join(lines)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from outboxrelay.stores import ddl
-from tests.contract.relay.settings import POLICIES, prepare_policy
+from tests.contract.relay.settings import POLICIES, prepare_policy, relay_role
 from tests.integration.harness.checker import check
 from tests.integration.harness.consumer import read_all
 from tests.integration.harness.progress import await_inserted
@@ -128,17 +128,6 @@ def test_scaling_moves_lanes_without_repeats(database: Database, kafka: LocalKaf
         end_gently(running)
     verdict = check(committed=committed, delivered=read_all(kafka, topic))
     assert not verdict.problems(), f"{verdict}: {verdict.problems()}"
-
-
-def relay_role(database: Database, policy: str) -> Database:
-    """A login with no more than the policy needs."""
-    role = database.relay_role()
-    if policy == "keep":
-        database.execute(f"grant insert on outbox_sent to {role.user}")
-    elif policy != "delete":
-        database.execute(f"revoke delete on outbox from {role.user}")
-        database.execute(f"grant update on outbox to {role.user}")
-    return role
 
 
 def end_gently(relays: list[RelayProcess]) -> None:

@@ -83,3 +83,14 @@ def prepare_policy(database: Database, policy: str, *, table: str = "outbox") ->
         return "true"
     database.execute(f"create index {table}_unsent on {table} (id) where {unsent}")
     return f"({unsent})"
+
+
+def relay_role(database: Database, policy: str) -> Database:
+    """A login with no more than the policy needs."""
+    role = database.relay_role()
+    if policy == "keep":
+        database.execute(f"grant insert on outbox_sent to {role.user}")
+    elif policy != "delete":
+        database.execute(f"revoke delete on outbox from {role.user}")
+        database.execute(f"grant update on outbox to {role.user}")
+    return role

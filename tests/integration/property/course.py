@@ -17,13 +17,12 @@ from typing import Any, Self
 
 import psycopg
 
-from tests.contract.relay.settings import POLICIES, prepare_policy
+from tests.contract.relay.settings import POLICIES, prepare_policy, relay_role
 from tests.integration.harness.checker import Committed, Verdict, check
 from tests.integration.harness.consumer import read_all
 from tests.integration.harness.relay import OUTBOXRELAY, Pair, RelayProcess, relay_config, relaying
 from tests.integration.harness.writers import Writers, backlog, insert, lock_key, prepare, writing
 from tests.integration.property.schedule import Schedule, Step
-from tests.integration.test_order_and_loss import relay_role
 from tests.testbed.services.eventually import DeadlineExceededError, eventually
 from tests.testbed.services.kafka import LocalKafka, Topic
 from tests.testbed.services.postgres import LocalPostgres
