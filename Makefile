@@ -67,6 +67,10 @@ e2e: venv ready ## The whole product on a real cluster
 bench: venv ready-services ## Throughput of one relay beside bare psycopg and bare librdkafka
 	@$(PY) -m tests.bench
 
+.PHONY: bench-operator
+bench-operator: venv ready-services ## The operator with 1,000 OutboxRelays; writes docs/benchmarks.md (an hour)
+	@$(PY) -m tests.bench.fleet --write
+
 .PHONY: crd
 crd: venv ## Generate the CRD from the models
 	@$(PY) -m outboxrelay_operator.api.crd > crds/.tmp && mv crds/.tmp crds/outboxrelays.yaml

@@ -1,0 +1,1 @@
+"""What the operator costs with a large fleet: real etcd and API server, pods that kwok plays, real databases."""
