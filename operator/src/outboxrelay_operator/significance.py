@@ -1,8 +1,8 @@
 """Whether a new status is worth a write: OL-08 is the operator that wakes itself by its own status. Pure.
 
 A flip of a condition, a pair's reason and counts of pods are written at once; numbers that moved far at most every
-five seconds; other numbers and texts at most every ten, and only if they moved visibly; what did not move is
-confirmed every few minutes.
+five seconds; other numbers and texts at most every ten, and only if they moved visibly. What did not move is not
+written again: a thousand resources at rest cost nothing. Only a pair that is about to be scaled down is confirmed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ NEAR_INTERVAL_SECONDS = 10.0
 """Between two writes while only numbers and texts move."""
 
 CONFIRM_SECONDS = 300.0
-"""How old `measuredAt` may become while nothing moves."""
+"""How old `measuredAt` of a pair may become while it waits to be scaled down: after a restart of the operator that
+tells how much of the wait was watched."""
 
 NOISE = 0.05
 """Smaller changes of a number than this part of it are noise."""
@@ -56,7 +57,8 @@ def delay(before: Mapping[str, Any], after: Mapping[str, Any], *, now: float, la
     if change is not Change.NONE:
         interval = FAR_INTERVAL_SECONDS if change is Change.FAR else NEAR_INTERVAL_SECONDS
         return max(0.0, last_write + interval - now)
-    oldest = min((unix(pair["measuredAt"]) for pair in before.get("pairs", ()) if "measuredAt" in pair), default=now)
+    waiting = (pair for pair in before.get("pairs", ()) if (pair.get("scaling") or {}).get("calm"))
+    oldest = min((unix(pair["measuredAt"]) for pair in waiting if "measuredAt" in pair), default=now)
     return 0.0 if now - oldest >= CONFIRM_SECONDS else None
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from outboxrelay_operator.policies import judge
+from outboxrelay_operator.scale import Calm
 from outboxrelay_operator.significance import (
     CONFIRM_SECONDS,
     FAR_INTERVAL_SECONDS,
@@ -39,10 +40,15 @@ def test_ol_08_nothing_new_is_not_written() -> None:
     assert wait(status(), later, now=NOW + 15) is None
 
 
-def test_what_stays_equal_is_confirmed_after_a_while() -> None:
+def test_what_stays_equal_is_never_written_again() -> None:
+    assert wait(status(), status(), now=NOW + 86_400) is None
+
+
+def test_a_wait_to_be_scaled_down_is_confirmed_after_a_while() -> None:
+    waiting = status(scale=scale(2), calm=(Calm(0, NOW - 60),))
     now = NOW + CONFIRM_SECONDS
-    assert wait(status(), status(), now=now) == 0
-    assert wait(status(), status(), now=now - 1) is None
+    assert wait(waiting, waiting, now=now) == 0
+    assert wait(waiting, waiting, now=now - 1) is None
 
 
 @pytest.mark.parametrize("since", [0.0, 3.0, 4.9])

@@ -139,7 +139,8 @@ class PairStatus(Model):
     )
     measured_at: Timestamp | None = Field(
         default=None,
-        description="When these numbers were measured. Numbers that stay equal are confirmed every few minutes.",
+        description="When these numbers were measured. While Measured is True they hold, also if that is long ago: "
+        "what stays equal is not written again.",
     )
 
 
