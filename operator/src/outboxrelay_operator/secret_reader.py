@@ -1,14 +1,18 @@
 """Reads the Secrets that a resource names, in its own namespace and by name only: never a list, never a watch.
 
-What is kept in memory is which keys there are and which version it is. Values are read anew whenever somebody
-logs in, and held no longer than that.
+What is kept in memory is which keys there are and which version it is. Values are kept of Secrets with which somebody
+logs in, as their sessions keep them as well: on a server with more logins than the operator may have sessions, every
+measurement logs in again, and would ask the API server each time. They are as old as the rest that is known of the
+Secret at the most, and read anew when a login is refused.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from outboxrelay_operator.kube import Kind, Kube, KubeError
 from outboxrelay_operator.observed import SecretState
@@ -18,8 +22,21 @@ _FORGET_SECONDS = 3600.0
 _TRUST_SECONDS = 60.0
 """How long what is known of a Secret counts while it cannot be read again: an API server may restart."""
 
+_Where = tuple[str, str]
+"""Namespace and name."""
+
 _NOT_ABOUT_THE_SECRET = frozenset({0, 429})
 """HTTP statuses of an API server that answers nobody."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What was read of one Secret."""
+
+    at: float
+    state: SecretState | None
+    values: dict[str, bytes] | None = field(repr=False)
+    """None: not kept."""
 
 
 class SecretReader:
@@ -28,7 +45,11 @@ class SecretReader:
     def __init__(self, kube: Kube, *, clock: Callable[[], float]) -> None:
         self._kube = kube
         self._clock = clock
-        self._known: dict[tuple[str, str], tuple[float, SecretState | None]] = {}
+        self._known: dict[_Where, _Known] = {}
+        self._locks: dict[_Where, asyncio.Lock] = {}
+        self._logins: set[_Where] = set()
+        """Secrets whose values are kept."""
+
         self._forget_at = clock() + _FORGET_SECONDS
 
     @property
@@ -43,39 +64,57 @@ class SecretReader:
         some of them only. Raises `KubeError` if the API server answers nobody.
         """
         known = self._known.get((namespace, name))
-        if known is not None and known[0] + max_age > self._clock():
-            return known[1]
+        if known is not None and known.at + max_age > self._clock():
+            return known.state
         try:
-            await self.values(namespace, name)
+            return (await self._read((namespace, name))).state
         except KubeError as error:
             if error.status in _NOT_ABOUT_THE_SECRET:
                 raise
-            if known is not None and known[0] + _TRUST_SECONDS > self._clock():
-                return known[1]
+            if known is not None and known.at + _TRUST_SECONDS > self._clock():
+                return known.state
             return SecretState(version="", keys=frozenset(), problem=str(error))
-        return self._known[namespace, name][1]
 
-    async def values(self, namespace: str, name: str) -> dict[str, bytes] | None:
-        """The values as they are now; None if there is no such Secret. Raises `KubeError`."""
-        secret = await self._kube.get(Kind.SECRET, namespace, name)
-        if secret is None:
-            self._note(namespace, name, None)
-            return None
+    async def values(self, namespace: str, name: str, *, newest: bool) -> dict[str, bytes] | None:
+        """The values to log in with; None if there is no such Secret. Raises `KubeError`.
+
+        `newest` asks the API server whatever is known.
+        """
+        where = (namespace, name)
+        known = self._known.get(where)
+        self._logins.add(where)
+        if newest or known is None or known.values is None:
+            known = await self._read(where)
+        return known.values
+
+    async def _read(self, where: _Where) -> _Known:
+        """Ask the API server, once for all who want to know at the same time."""
+        began = self._clock()
+        async with self._locks.setdefault(where, asyncio.Lock()):
+            known = self._known.get(where)
+            return known if known is not None and known.at > began else await self._ask(where)
+
+    async def _ask(self, where: _Where) -> _Known:
+        secret = await self._kube.get(Kind.SECRET, *where)
         values: dict[str, bytes] = {}
-        for key, text in (secret.get("data") or {}).items():
+        for key, text in ((secret or {}).get("data") or {}).items():
             try:
                 values[key] = base64.b64decode(text, validate=True)
             except binascii.Error:
                 continue
-        state = SecretState(version=str(secret["metadata"].get("resourceVersion", "")), keys=frozenset(values))
-        self._note(namespace, name, state)
-        return values
+        state = None
+        if secret is not None:
+            state = SecretState(version=str(secret["metadata"].get("resourceVersion", "")), keys=frozenset(values))
+        return self._note(where, state, values if secret is not None and where in self._logins else None)
 
-    def _note(self, namespace: str, name: str, state: SecretState | None) -> None:
+    def _note(self, where: _Where, state: SecretState | None, values: dict[str, bytes] | None) -> _Known:
         now = self._clock()
         if now >= self._forget_at:
             # What nobody asked for since the last time is no longer named by any resource.
             horizon = self._forget_at - 2 * _FORGET_SECONDS
-            self._known = {where: known for where, known in self._known.items() if known[0] >= horizon}
+            self._known = {where: known for where, known in self._known.items() if known.at >= horizon}
+            self._logins &= self._known.keys()
+            self._locks = {where: lock for where, lock in self._locks.items() if lock.locked()}
             self._forget_at = now + _FORGET_SECONDS
-        self._known[namespace, name] = (now, state)
+        known = self._known[where] = _Known(now, state, values)
+        return known

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from copy import deepcopy
 from typing import Any
 
-from outboxrelay_operator.kube import Kind, KubeError, Object
+from outboxrelay_operator.kube import Kind, KubeError, Object, Objects
 
 Where = tuple[Kind, str, str]
 
@@ -36,6 +37,9 @@ class FakeKube:
         self.unreadable: dict[str, KubeError] = {}
         """Reads of single objects of this name fail like this."""
 
+        self.answering: asyncio.Event | None = None
+        """Reads of single objects wait for this."""
+
         self.answers: dict[Where, Object] = {}
         """What a read answers once instead of the truth: as if it were a moment late."""
 
@@ -64,6 +68,8 @@ class FakeKube:
     async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
         self._check()
         self.asked.append(name)
+        if self.answering is not None:
+            await self.answering.wait()
         if name in self.unreadable:
             raise self.unreadable[name]
         where = (kind, namespace, name)
@@ -84,6 +90,9 @@ class FakeKube:
             and namespace in (None, its_namespace)
             and wanted.items() <= (body["metadata"].get("labels") or {}).items()
         ]
+
+    async def list_metadata(self, kind: Kind, namespace: str | None, *, selector: str = "") -> Objects:
+        return [body["metadata"] for body in await self.list(kind, namespace, selector=selector)]
 
     async def schema(self) -> Object | None:
         return None

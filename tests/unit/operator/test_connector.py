@@ -38,11 +38,15 @@ async def look_up(name: str) -> tuple[str, ...]:
     return ZONE.get(name, ())
 
 
-def connector(secrets: dict[str, dict[str, str]]) -> Connector:
-    kube = FakeKube()
+def put(kube: FakeKube, name: str, **values: str) -> None:
+    data = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
+    kube.put(Kind.SECRET, {"metadata": {"namespace": KEY.namespace, "name": name}, "data": data})
+
+
+def connector(secrets: dict[str, dict[str, str]], kube: FakeKube | None = None) -> Connector:
+    kube = kube or FakeKube()
     for name, values in secrets.items():
-        data = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
-        kube.put(Kind.SECRET, {"metadata": {"namespace": KEY.namespace, "name": name}, "data": data})
+        put(kube, name, **values)
     resolver = Resolver(own_namespace="operators", settings=ResolverSettings(), lookup=look_up)
     return Connector(SecretReader(kube, clock=lambda: 0.0), resolver)
 
@@ -90,3 +94,43 @@ async def test_hosts_of_which_none_exists_are_named() -> None:
         await connector(SECRETS)(login_id(nowhere))
     assert caught.value.reason == "DatabaseUnreachable"
     assert "gone, lost" in caught.value.message
+
+
+class Logins:
+    """A server that knows one password."""
+
+    def __init__(self, password: str) -> None:
+        self.password = password
+        self.tried: list[str | None] = []
+
+    async def open(self, login: Login) -> None:
+        self.tried.append(login.password)
+        if login.password != self.password:
+            raise MeasureError("AuthenticationFailed", "refused", session_lost=True)
+
+
+PLAIN = raw_database(host="a", credentialsSecretRef={"name": "login"})
+
+
+async def test_many_logins_cost_one_request_for_the_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    kube, server = FakeKube(), Logins("p")
+    monkeypatch.setattr(PostgresSession, "open", server.open)
+    connect = connector({"login": {"username": "relay", "password": "p"}}, kube)
+    for _ in range(3):
+        await connect(login_id(PLAIN))
+    assert kube.asked == ["login"]
+    assert server.tried == ["p"] * 3
+
+
+async def test_a_refused_login_is_tried_again_at_once_if_the_secret_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    kube, server = FakeKube(), Logins("p")
+    monkeypatch.setattr(PostgresSession, "open", server.open)
+    connect = connector({"login": {"username": "relay", "password": "p"}}, kube)
+    await connect(login_id(PLAIN))
+    server.password = "q"
+    with pytest.raises(MeasureError):
+        await connect(login_id(PLAIN))
+    assert server.tried == ["p", "p"], "the same login would only be refused again"
+    put(kube, "login", username="relay", password="q")
+    await connect(login_id(PLAIN))
+    assert server.tried == ["p", "p", "p", "q"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import itertools
 import re
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -194,7 +196,7 @@ class TestHealth:
 
 
 class TestSecretReader:
-    """Existence, keys and version; never kept values."""
+    """Existence, keys and version; values only for those who log in, and never shown."""
 
     @staticmethod
     def secret(**values: str) -> Object:
@@ -212,6 +214,40 @@ class TestSecretReader:
         assert state is not None
         assert state.keys == {"username", "password"}
         assert "S3CR3T" not in repr(vars(reader))
+
+    async def test_values_to_log_in_with_are_read_once_and_are_as_new_as_the_state(self) -> None:
+        kube, now = FakeKube(), [0.0]
+        reader = SecretReader(kube, clock=lambda: now[0])
+        kube.put(Kind.SECRET, self.secret(password="S3CR3T-CANARY"))
+        for _ in range(3):
+            assert await reader.values("ns", "s", newest=False) == {"password": b"S3CR3T-CANARY"}
+        assert kube.asked == ["s"]
+        assert "S3CR3T" not in repr(vars(reader))
+        kube.put(Kind.SECRET, self.secret(password="newer"))
+        now[0] = 10.0
+        await reader.state("ns", "s", max_age=10)
+        assert await reader.values("ns", "s", newest=False) == {"password": b"newer"}
+        assert kube.asked == ["s", "s"]
+
+    async def test_values_of_a_secret_that_is_only_looked_at_are_not_kept(self) -> None:
+        kube = FakeKube()
+        reader = SecretReader(kube, clock=lambda: 0.0)
+        kube.put(Kind.SECRET, self.secret(password="first"))
+        await reader.state("ns", "s", max_age=10)
+        kube.put(Kind.SECRET, self.secret(password="second"))
+        assert await reader.values("ns", "s", newest=False) == {"password": b"second"}
+
+    async def test_many_who_ask_at_once_cost_one_request(self) -> None:
+        kube, times = FakeKube(), itertools.count()
+        reader = SecretReader(kube, clock=lambda: float(next(times)))
+        kube.put(Kind.SECRET, self.secret(password="p"))
+        answering = asyncio.Event()
+        kube.answering = answering
+        asking = [asyncio.create_task(reader.state("ns", "s", max_age=100)) for _ in range(5)]
+        await asyncio.sleep(0)
+        answering.set()
+        assert len({state.version for state in await asyncio.gather(*asking) if state is not None}) == 1
+        assert kube.asked == ["s"]
 
     async def test_a_key_that_is_no_base64_counts_as_missing(self) -> None:
         kube = FakeKube()
