@@ -54,14 +54,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [""]
   resources: [configmaps, serviceaccounts]
-  verbs: [get, create, patch]
+  verbs: [get, list, create, patch]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [list, create, patch, delete]
 # Looked for also without the option, so that none stays in force when that is switched off.
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
-  verbs: [{{ if .Values.relayNetworkPolicy.enabled }}get, create, patch{{ else }}get, delete{{ end }}]
+  verbs: [{{ if .Values.relayNetworkPolicy.enabled }}get, list, create, patch{{ else }}get, list, delete{{ end }}]
 {{- if .Values.secretAccess }}
 # Only Secrets that an OutboxRelay of the same namespace names; never listed, never watched.
 - apiGroups: [""]

@@ -166,8 +166,7 @@ class _Work:
         except KubeError as error:
             self._failed(what, digest, error, [name], f"pair {name}: {error}")
             return
-        result["metadata"].pop("managedFields", None)
-        self.observed.deployments[name] = result
+        self.observed.took(result)
         self._applied(wanted, reason)
 
     async def scale(self, name: str, replicas: int) -> None:
@@ -182,8 +181,7 @@ class _Work:
         if result is None:
             del self.observed.deployments[name]
             return
-        result["metadata"].pop("managedFields", None)
-        self.observed.deployments[name] = result
+        self.observed.took(result)
         logger.info("Scaled Deployment %s/%s to %d", live["metadata"]["namespace"], name, replicas)
 
     def _failed(self, what: What, digest: str, error: KubeError, names: list[str], text: str) -> None:

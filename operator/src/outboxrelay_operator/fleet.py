@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 from outboxrelay_operator.conflicts import Claim, Claims
-from outboxrelay_operator.observed import Object, Observed, SecretState
+from outboxrelay_operator.names import INSTANCE_LABEL, instance_label
+from outboxrelay_operator.observed import Object, Observed, SecretState, Versions
 from outboxrelay_operator.pairs import Key, Pair
 
 
 class Fleet:
-    """`clock` is monotonic; `chance` is random between 0 and 1."""
+    """`clock` is monotonic."""
 
-    def __init__(self, *, resync_seconds: float, clock: Callable[[], float], chance: Callable[[], float]) -> None:
-        self._resync_seconds = resync_seconds
+    def __init__(self, *, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._chance = chance
         self._claims = Claims()
         self._seen: dict[Key, Observed] = {}
         self._stale: set[Key] = set()
+        self._being_read: set[Key] = set()
+        """What an event tells of these may be newer than what the read will find, or older."""
+
         self._read_again_at: dict[Key, float] = {}
         self._forbidden_since: dict[Key, float] = {}
         self._statuses: dict[Key, Object] = {}
@@ -31,31 +34,59 @@ class Fleet:
         """What is remembered of a resource may be wrong: the next pass reads it."""
         self._stale.add(key)
 
-    def seen(self, key: Key) -> Observed | None:
-        """The resource as last read; None if it must be read (again).
+    def told_of_relay(self, key: Key, live: Object | None) -> None:
+        """An event says how a resource is now; None: it is gone, or unclear. Only another spec must be read."""
+        known, meta = self._seen.get(key), (live or {}).get("metadata", {})
+        sign = (meta.get("uid"), meta.get("generation"), meta.get("deletionTimestamp"))
+        if known is None or key in self._being_read or sign != (known.owner.uid, known.generation, None):
+            self.invalidate(key)
 
-        Every resource is read again after the resync period, spread by half of it: deletions during a re-list
-        are never reported.
-        """
-        if key in self._stale or self._clock() >= self._read_again_at.get(key, 0.0):
+    def told_of_deployment(self, key: Key, live: Object | None) -> None:
+        """An event says how a Deployment is now; None: it is gone, or unclear. Then everything is read again."""
+        known, meta = self._seen.get(key), (live or {}).get("metadata", {})
+        ours = (meta.get("labels") or {}).get(INSTANCE_LABEL) == instance_label(key.name)
+        if live is None or known is None or not ours or key in self._being_read:
+            self.invalidate(key)
+            return
+        known.took(live)
+
+    def seen(self, key: Key) -> Observed | None:
+        """The resource as last read; None if it must be read (again)."""
+        if key in self._stale or self._clock() >= self._read_again_at.get(key, math.inf):
             return None
         return self._seen.get(key)
 
     def reading(self, key: Key) -> None:
         """A read begins; what is invalidated from now on needs another one."""
         self._stale.discard(key)
+        self._being_read.add(key)
 
     def saw(self, observed: Observed) -> None:
         """A resource was read."""
         key = observed.owner.key
         self._seen[key] = observed
+        self._being_read.discard(key)
         self._forbidden_since.pop(key, None)
-        self._read_again_at[key] = self._clock() + self._resync_seconds * (0.5 + 0.5 * self._chance())
+        self._read_again_at.pop(key, None)
         self.last_read = self._clock()
 
     def read_again(self, key: Key, seconds: float) -> None:
         """Read a resource again within some time, since what it waits for may not be reported."""
-        self._read_again_at[key] = min(self._read_again_at.get(key, 0.0), self._clock() + seconds)
+        self._read_again_at[key] = min(self._read_again_at.get(key, math.inf), self._clock() + seconds)
+
+    @property
+    def size(self) -> int:
+        """How many resources were read and are not gone."""
+        return len(self._seen)
+
+    def differing(self, namespace: str | None, versions: Mapping[Key, Versions]) -> list[Key]:
+        """The resources of a namespace, or of all, that are not as remembered; `versions` says how they are.
+
+        Deletions while no watch listens are never reported, nor is what happens to objects that are not watched.
+        """
+        known = {key: seen for key, seen in self._seen.items() if namespace in (None, key.namespace)}
+        gone = known.keys() - versions.keys()
+        return [*gone, *(key for key, found in versions.items() if key not in known or known[key].versions != found)]
 
     def knows(self, key: Key) -> bool:
         """Whether a resource was read and is not gone."""
@@ -79,6 +110,7 @@ class Fleet:
         self._statuses.pop(key, None)
         self._secret_versions.pop(key, None)
         self._stale.discard(key)
+        self._being_read.discard(key)
         self._waiting.discard(key)
         return self._claims.remove(key)
 

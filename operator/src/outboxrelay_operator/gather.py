@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 from outboxrelay_operator.kube import Kind, Kube
-from outboxrelay_operator.names import selector, shared_name
-from outboxrelay_operator.observed import Object, Observed, parse
+from outboxrelay_operator.names import INSTANCE_LABEL, OWNED_SELECTOR, instance_label, selector, shared_name
+from outboxrelay_operator.observed import Observed, Versions, parse
 from outboxrelay_operator.pairs import Key
+
+_SHARED = (Kind.CONFIG_MAP, Kind.SERVICE_ACCOUNT, Kind.NETWORK_POLICY)
+_OF_PAIRS = (Kind.DEPLOYMENT, Kind.DISRUPTION_BUDGET)
 
 
 async def gather(kube: Kube, key: Key) -> Observed | None:
@@ -14,17 +19,33 @@ async def gather(kube: Kube, key: Key) -> Observed | None:
     if relay is None or relay["metadata"].get("deletionTimestamp"):
         return None
     observed = parse(relay)
-    for kind in (Kind.CONFIG_MAP, Kind.SERVICE_ACCOUNT, Kind.NETWORK_POLICY):
+    for kind in _SHARED:
         shared = await kube.get(kind, key.namespace, shared_name(key.name))
         if shared is not None:
             observed.shared[kind.word] = shared
-    for kind in (Kind.DEPLOYMENT, Kind.DISRUPTION_BUDGET):
+    for kind in _OF_PAIRS:
         for live in await kube.list(kind, key.namespace, selector=selector(key.name)):
-            observed.of_kind(kind.word)[live["metadata"]["name"]] = _without_managers(live)
+            observed.of_kind(kind.word)[live["metadata"]["name"]] = live
     return observed
 
 
-def _without_managers(obj: Object) -> Object:
-    """Drop what nobody reads and what is most of an object's size."""
-    obj.get("metadata", {}).pop("managedFields", None)
-    return obj
+async def survey(kube: Kube, namespace: str | None) -> dict[Key, Versions]:
+    """The versions of all OutboxRelays of a namespace, or of the cluster, and of their objects. Raises `KubeError`.
+
+    A thousand of them cost as many requests as one.
+    """
+    owned: defaultdict[tuple[str, str], set[tuple[str, str, str]]] = defaultdict(set)
+    for kind in (*_SHARED, *_OF_PAIRS):
+        for meta in await kube.list_metadata(kind, namespace, selector=OWNED_SELECTOR):
+            owner = (meta.get("labels") or {}).get(INSTANCE_LABEL, "")
+            owned[meta["namespace"], owner].add((kind.word, meta["name"], meta["resourceVersion"]))
+    relays = await kube.list_metadata(Kind.OUTBOX_RELAY, namespace)
+    return {
+        Key(meta["namespace"], meta["name"]): frozenset(
+            {
+                (Kind.OUTBOX_RELAY.word, meta["name"], meta["resourceVersion"]),
+                *owned[meta["namespace"], instance_label(meta["name"])],
+            }
+        )
+        for meta in relays
+    }

@@ -18,11 +18,15 @@ import kopf
 
 from outboxrelay_operator.api import GROUP, PLURAL, VERSION
 from outboxrelay_operator.complaints import Complaints
+from outboxrelay_operator.kube import Kind, Object
 from outboxrelay_operator.names import MANAGED_BY, OWNED_SELECTOR
 from outboxrelay_operator.pairs import Key
 from outboxrelay_operator.predicates import News
 
 logger = logging.getLogger(__name__)
+
+Notify = Callable[[Key, Kind, Object | None], None]
+"""Told which resource has news, of which kind of object, and what that is now; None: it is gone, or unclear."""
 
 _BACKOFFS = (1, 2, 3, 5)
 """Seconds between attempts of a request that is refused; after the last one kopf gives up."""
@@ -37,7 +41,7 @@ _GOOD_SECONDS = 60.0
 """kopf gave up within this time: it never got as far as watching."""
 
 
-def registry(notify: Callable[[Key], None]) -> kopf.OperatorRegistry:
+def registry(notify: Notify) -> kopf.OperatorRegistry:
     """The handlers, in a registry that can be made as often as wanted."""
     handlers = kopf.OperatorRegistry()
     news = News()
@@ -50,15 +54,36 @@ def registry(notify: Callable[[Key], None]) -> kopf.OperatorRegistry:
     async def relay_event(type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002
         key = news.of_relay(type, body)
         if key is not None:
-            notify(key)
+            notify(key, Kind.OUTBOX_RELAY, _live(type, body))
 
     @kopf.on.event("apps", "v1", "deployments", registry=handlers)
     async def deployment_event(type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002
         key = news.of_deployment(type, body)
         if key is not None:
-            notify(key)
+            notify(key, Kind.DEPLOYMENT, _live(type, body))
 
     return handlers
+
+
+def _live(event: str | None, body: kopf.Body) -> Object | None:
+    if event == "DELETED":
+        return None
+    # The body's parts are views; what is kept must be plain, and without what nobody reads.
+    metadata = {name: part for name, part in body["metadata"].items() if name != "managedFields"}
+    return {**body, "metadata": metadata}
+
+
+class _NoDifferences(kopf.DiffBaseStorage):
+    """For each event kopf copies the object and compares the copy with one of before; no handler asks for that."""
+
+    def build(self, **_: Any) -> Any:
+        return {}
+
+    def fetch(self, **_: Any) -> None:
+        return None
+
+    def store(self, **_: Any) -> None:
+        return None
 
 
 def settings() -> kopf.OperatorSettings:
@@ -66,6 +91,7 @@ def settings() -> kopf.OperatorSettings:
     chosen = kopf.OperatorSettings()
     chosen.scanning.disabled = True  # no list of namespaces and CRDs: works with Roles alone
     chosen.posting.enabled = False
+    chosen.persistence.diffbase_storage = _NoDifferences()
     chosen.process.ultimate_exiting_timeout = None
     chosen.watching.label_selectors["apps", "v1", "deployments"] = OWNED_SELECTOR
     chosen.watching.chunk_size = 500
@@ -84,7 +110,7 @@ class Informer:
     again after a while: other namespaces must not suffer, and this one may come back.
     """
 
-    def __init__(self, *, namespace: str | None, notify: Callable[[Key], None], clock: Callable[[], float]) -> None:
+    def __init__(self, *, namespace: str | None, notify: Notify, clock: Callable[[], float]) -> None:
         self._namespace = namespace
         self._notify = notify
         self._clock = clock

@@ -21,9 +21,13 @@ from outboxrelay_operator.api import GROUP, KIND, PLURAL, VERSION
 from outboxrelay_operator.names import MANAGED_BY
 
 Object = dict[str, Any]
+Objects = list[Object]
+"""Classes with a method `list` need another word for it."""
 
 PAGE = 500
 _TIMEOUT_SECONDS = 15.0
+_JSON = "application/json"
+_METADATA_ALONE = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
 class Kind(Enum):
@@ -91,8 +95,12 @@ class Kube(Protocol):
     ) -> list[Object]:
         """All objects of a namespace, or of the cluster, that a label selector selects.
 
-        `cached` lets the API server answer from its watch cache, a moment late but without asking etcd.
+        `cached` lets the API server answer from its watch cache, a moment late but without asking etcd. Pods come
+        without their spec, and nothing with managedFields.
         """
+
+    async def list_metadata(self, kind: Kind, namespace: str | None, *, selector: str = "") -> Objects:
+        """The metadata alone of all objects of a namespace, or of the cluster, that a label selector selects."""
 
     async def schema(self) -> Object | None:
         """The OpenAPI v3 document of the OutboxRelays' group and version, which any client may read; None: none."""
@@ -142,12 +150,23 @@ class HttpKube:
     async def list(
         self, kind: Kind, namespace: str | None, *, selector: str = "", cached: bool = False
     ) -> list[Object]:
-        items: list[Object] = []
-        query = {"resourceVersion": "0"} if cached else {"limit": str(PAGE)}
+        return await self._pages(
+            kind, namespace, selector=selector, query={"resourceVersion": "0"} if cached else {"limit": str(PAGE)}
+        )
+
+    async def list_metadata(self, kind: Kind, namespace: str | None, *, selector: str = "") -> Objects:
+        query = {"limit": str(PAGE)}
+        items = await self._pages(kind, namespace, selector=selector, query=query, accept=_METADATA_ALONE)
+        return [item["metadata"] for item in items]
+
+    async def _pages(
+        self, kind: Kind, namespace: str | None, *, selector: str, query: dict[str, str], accept: str = _JSON
+    ) -> Objects:
+        items: Objects = []
         if selector:
             query["labelSelector"] = selector
         while True:
-            page = await self._must("GET", kind, namespace, None, query=query, verb="list")
+            page = await self._must("GET", kind, namespace, None, query=query, accept=accept, verb="list")
             items += page.get("items") or []
             query["continue"] = page.get("metadata", {}).get("continue") or ""
             if not query["continue"]:
@@ -217,7 +236,8 @@ class HttpKube:
         subresource: str | None = None,
         query: Mapping[str, str] | None = None,
         body: Object | None = None,
-        content_type: str = "application/json",
+        content_type: str = _JSON,
+        accept: str = _JSON,
         absent_is_none: bool = False,
         verb: str | None = None,
     ) -> Object | None:
@@ -233,6 +253,7 @@ class HttpKube:
             query=query,
             body=body,
             content_type=content_type,
+            accept=accept,
             absent_is_none=absent_is_none,
         )
 
@@ -246,10 +267,11 @@ class HttpKube:
         about: str,
         query: Mapping[str, str] | None = None,
         body: Object | None = None,
-        content_type: str = "application/json",
+        content_type: str = _JSON,
+        accept: str = _JSON,
         absent_is_none: bool = False,
     ) -> Object | None:
-        headers = {"Accept": "application/json", "Content-Type": content_type, "User-Agent": MANAGED_BY}
+        headers = {"Accept": accept, "Content-Type": content_type, "User-Agent": MANAGED_BY}
         began, status = self._clock(), 0
         try:
             await self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
@@ -269,8 +291,19 @@ class HttpKube:
             return None
         if status >= 400:
             raise _refusal(step, status, data)
-        answer: Object = json.loads(data)
+        answer: Object = json.loads(data, object_hook=_without_pod_spec if about == "pods" else _without_managers)
         return answer
+
+
+def _without_managers(part: Object) -> Object:
+    """Drop what nobody reads and is half of an object, as soon as it is parsed: of a large fleet it is much at once."""
+    part.pop("managedFields", None)
+    return part
+
+
+def _without_pod_spec(part: Object) -> Object:
+    """Of pods also drop the spec: they are listed all the time."""
+    return {} if "containers" in part else _without_managers(part)
 
 
 def _refusal(step: str, status: int, data: bytes) -> KubeError:
@@ -298,4 +331,6 @@ async def connect(*, observe: Observer) -> HttpKube:
         except loader.ConfigException as error:
             step = "looking for a service account or a kubeconfig file"
             raise KubeError(step, status=0, reason="NoCredentials", message=str(error)) from error
+    # Else every request looks for a netrc file, on a thread of its own; the informer does not ask proxies either.
+    configuration.client_session_kwargs = {"trust_env": False}
     return HttpKube(kubernetes.aio.client.ApiClient(configuration), observe=observe)

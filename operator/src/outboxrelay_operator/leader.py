@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from enum import Enum
 
 from outboxrelay_operator.complaints import Complaints
-from outboxrelay_operator.kube import Kind, Kube, KubeError, Object
+from outboxrelay_operator.kube import Kind, Kube, KubeError, Object, Objects
 
 logger = logging.getLogger(__name__)
 
@@ -199,6 +199,9 @@ class Fenced:
         self, kind: Kind, namespace: str | None, *, selector: str = "", cached: bool = False
     ) -> list[Object]:
         return await self._kube.list(kind, namespace, selector=selector, cached=cached)
+
+    async def list_metadata(self, kind: Kind, namespace: str | None, *, selector: str = "") -> Objects:
+        return await self._kube.list_metadata(kind, namespace, selector=selector)
 
     async def schema(self) -> Object | None:
         return await self._kube.schema()

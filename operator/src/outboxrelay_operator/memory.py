@@ -25,6 +25,8 @@ class Memory:
         self._pods_at: float | None = None
         self._never_listed: frozenset[str] = frozenset()
         self._watched: dict[tuple[str, str], PairId] = {}
+        self._of_resource: dict[Key, dict[tuple[str, str], PairId]] = {}
+        """The same by resource: a pass must not cost more the more resources there are."""
 
     def measured(self, pair: PairId, measurement: Measurement) -> None:
         """Take a new measurement of a pair, unless it is watched no more: one may be under way when that ends."""
@@ -69,7 +71,7 @@ class Memory:
 
     def complete(self, key: Key) -> bool:
         """Whether the pods were listed and each watched pair of a resource was looked at, at least once."""
-        pairs = [pair for pair in self._watched.values() if pair.key == key]
+        pairs = self._of_resource.get(key, {}).values()
         return self._pods_at is not None and all(pair in self._measurements for pair in pairs)
 
     def rates(self, pair: PairId, *, now: float) -> Rates:
@@ -95,12 +97,17 @@ class Memory:
     def watch(self, key: Key, pairs: Iterable[PairId]) -> None:
         """From now on these are the pairs of a resource; forget all others of it."""
         wanted = {(pair.key.namespace, pair.name): pair for pair in pairs}
-        for where in [where for where, pair in self._watched.items() if pair.key == key and where not in wanted]:
-            gone = self._watched.pop(where)
+        before = self._of_resource.pop(key, {})
+        for where in before.keys() - wanted.keys():
+            gone = before[where]
+            if self._watched.get(where) == gone:
+                del self._watched[where]
             self._measurements.pop(gone, None)
             self._failures.pop(gone, None)
             self._rates.pop(gone, None)
         self._watched |= wanted
+        if wanted:
+            self._of_resource[key] = wanted
 
 
 def _seen(pods: tuple[PodState, ...]) -> list[object]:

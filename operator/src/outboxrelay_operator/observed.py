@@ -8,10 +8,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from outboxrelay_operator.api import KIND
 from outboxrelay_operator.api.spec import OutboxRelaySpec
 from outboxrelay_operator.pairs import Key, Owner, Pair, pairs_of
 
 Object = dict[str, Any]
+
+
+Versions = frozenset[tuple[str, str, str]]
+"""Kind, name and resourceVersion of an OutboxRelay and of all its objects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,9 @@ class Observed:
     status: Object
     """The status that is stored now; {} if there is none."""
 
+    version: str = ""
+    """The resource's own resourceVersion."""
+
     configs: dict[str, str] = field(default_factory=dict)
     """Configurations of the relays by pair, rendered once for as long as the spec stays what it is."""
 
@@ -52,6 +60,25 @@ class Observed:
 
     budgets: dict[str, Object] = field(default_factory=dict)
     """PodDisruptionBudgets, in the same way."""
+
+    def took(self, deployment: Object) -> None:
+        """A Deployment as the answer to a request has it, or an event: the one of them that is newer counts."""
+        meta = deployment["metadata"]
+        held = self.deployments.get(meta["name"])
+        if held is None or held["metadata"]["uid"] != meta["uid"] or _number(held) < _number(deployment):
+            self.deployments[meta["name"]] = deployment
+
+    @property
+    def versions(self) -> Versions:
+        """As they were read or written last."""
+        objects = [
+            *self.shared.items(),
+            *(("Deployment", live) for live in self.deployments.values()),
+            *(("PodDisruptionBudget", live) for live in self.budgets.values()),
+        ]
+        own = (KIND, self.owner.key.name, self.version)
+        metas = ((kind, live["metadata"]) for kind, live in objects)
+        return frozenset([own, *((kind, meta["name"], meta.get("resourceVersion", "")) for kind, meta in metas)])
 
     def of_kind(self, kind: str) -> dict[str, Object]:
         """Those of the pairs, by name."""
@@ -77,7 +104,13 @@ def parse(relay: Object) -> Observed:
         problem=problem,
         pairs=pairs_of(owner.key, spec) if spec is not None else (),
         status=relay.get("status") or {},
+        version=meta.get("resourceVersion", ""),
     )
+
+
+def _number(obj: Object) -> int:
+    """To be compared with that of the same object only: a later write has a larger one (KEP-5504)."""
+    return int(obj["metadata"]["resourceVersion"])
 
 
 def _spec(raw: Mapping[str, object]) -> tuple[OutboxRelaySpec | None, str]:

@@ -40,7 +40,9 @@ WAITING_SECONDS = 4.0
 """Between two passes while a Secret is missing or refused, or lanes belong to nobody; of a Secret also its age."""
 
 STEADY_SECONDS = 15.0
-"""The longest pause between two passes: measurements grow old, and Secrets may go."""
+STEADY_PASSES_PER_SECOND = 20.0
+"""The longest pause between two passes, since measurements grow old and Secrets may go, and how many are made for that
+reason alone: with more than 300 resources they come less often. Whatever there is news of is looked at without."""
 
 FORBIDDEN_SECONDS = 600.0
 """How long a resource may be unreadable for want of a right before it stands in nobody's way any more."""
@@ -49,9 +51,13 @@ TAKEN_SECONDS = 10.0
 """How soon to look again whether a name that is taken is free: nobody tells when an object of others goes."""
 
 SECRET_AGE_SECONDS = 10.0
-SECRETS_PER_SECOND = 5.0
-"""How old the state of a Secret may be while all is well: older if there are very many. While something waits
-for one, five times as many are read."""
+SECRETS_PER_SECOND = 0.5
+"""How old the state of a Secret may be while all is well, and how many are read at the most: with more than five they
+are read less often. A new one that nobody needs yet may wait: who is refused reads anew, and a kubelet refreshes
+what pods have mounted by itself within a minute or two."""
+
+AWAITED_SECRETS_PER_SECOND = 25.0
+"""How many are read at the most by resources that wait for one."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -131,9 +137,8 @@ class Reconciler:
         self.fleet.set_waiting(key, waiting_for_secrets(judged))
         soon = self.fleet.is_waiting(key) or standing.pending()
         scaling = autoscaler.next_look(now=now)
-        self.wake(
-            key, min(pause, WAITING_SECONDS if soon else STEADY_SECONDS, STEADY_SECONDS if scaling is None else scaling)
-        )
+        steady = max(STEADY_SECONDS, self.fleet.size / STEADY_PASSES_PER_SECOND)
+        self.wake(key, min(pause, WAITING_SECONDS if soon else steady, steady if scaling is None else scaling))
         if any(finding.reason == "NameTaken" for finding in plan.blocked.values()):
             self.fleet.read_again(key, TAKEN_SECONDS)
             self.wake(key, TAKEN_SECONDS)
@@ -194,7 +199,7 @@ class Reconciler:
         key = observed.owner.key
         waiting = self.fleet.is_waiting(key)
         youngest, rate = (
-            (WAITING_SECONDS, 5 * SECRETS_PER_SECOND) if waiting else (SECRET_AGE_SECONDS, SECRETS_PER_SECOND)
+            (WAITING_SECONDS, AWAITED_SECRETS_PER_SECOND) if waiting else (SECRET_AGE_SECONDS, SECRETS_PER_SECOND)
         )
         max_age = max(youngest, reader.known / rate)
         names = sorted({name for pair in observed.pairs for name in secret_names(pair)})

@@ -13,6 +13,7 @@ from outboxrelay_operator.connections import Connections
 from outboxrelay_operator.desired.deployment import RelayImage
 from outboxrelay_operator.desired.relay_config import STATUS_PORT
 from outboxrelay_operator.fleet import Fleet
+from outboxrelay_operator.gather import survey
 from outboxrelay_operator.handlers import Informer
 from outboxrelay_operator.health import Check, HealthServer
 from outboxrelay_operator.installed import InstalledSchema
@@ -65,7 +66,7 @@ class Operator:
     async def run(self, *, connect: Connect, stop: asyncio.Event) -> int:
         """Run until `stop` is set (0), or until leadership is lost (1)."""
         queue: WorkQueue[Key] = WorkQueue(clock=self.clock, chance=self.chance)
-        fleet = Fleet(resync_seconds=self.settings.resync_seconds, clock=self.clock, chance=self.chance)
+        fleet = Fleet(clock=self.clock)
         installed = InstalledSchema()
         rollouts = Rollouts(limit=self.settings.max_concurrent_rollouts)
         metrics = Metrics(
@@ -77,12 +78,16 @@ class Operator:
         kube = await connect(observe=metrics.requested)
         loop = asyncio.get_running_loop()
 
-        def changed(key: Key) -> None:
-            fleet.invalidate(key)
+        def changed(key: Key, kind: Kind, live: Object | None) -> None:
+            (fleet.told_of_deployment if kind is Kind.DEPLOYMENT else fleet.told_of_relay)(key, live)
             queue.add(key)
 
         informers = [
-            Informer(namespace=namespace, notify=lambda key: _call(loop, lambda: changed(key)), clock=self.clock)
+            Informer(
+                namespace=namespace,
+                notify=lambda key, kind, live: _call(loop, lambda: changed(key, kind, live)),
+                clock=self.clock,
+            )
             for namespace in self._scopes
         ]
         election = Election(
@@ -238,27 +243,44 @@ class Operator:
         await self._learn_schema(parts, complaints)
         parts.rollouts.expect(await self._list(parts, complaints))
         watching_pods = asyncio.create_task(pods.run(), name="pods")
-        listing = asyncio.create_task(self._list_again(parts, complaints), name="list")
+        comparing = asyncio.create_task(self._resync(parts, complaints), name="resync")
         workers = [
             asyncio.create_task(self._worker(queue, reconciler, parts.metrics), name=f"worker {number}")
             for number in range(WORKERS)
         ]
         try:
-            await asyncio.gather(watching_pods, listing, *workers)
+            await asyncio.gather(watching_pods, comparing, *workers)
         except asyncio.CancelledError:
             queue.close()
             await asyncio.wait(workers, timeout=DRAIN_SECONDS)
             raise
         finally:
-            await _cancel(watching_pods, listing, *workers)
+            await _cancel(watching_pods, comparing, *workers)
             await measurer.close()
 
-    async def _list_again(self, parts: _Parts, complaints: Complaints) -> None:
-        """Find resources that no watch ever told of; those that are known have resyncs of their own."""
+    async def _resync(self, parts: _Parts, complaints: Complaints) -> None:
+        """Find what no watch told of, and read that again."""
         while True:
             await asyncio.sleep(self.settings.resync_seconds * (0.5 + 0.5 * self.chance()))
             await self._learn_schema(parts, complaints)
-            await self._list(parts, complaints)
+            for namespace in self._scopes:
+                for key in await self._differing(parts, namespace, complaints):
+                    parts.fleet.invalidate(key)
+                    parts.queue.add(key)
+
+    async def _differing(self, parts: _Parts, namespace: str | None, complaints: Complaints) -> list[Key]:
+        """The resources that are not as remembered; all that are known, if that cannot be found out."""
+        about = f"comparing the OutboxRelays of {namespace or 'the cluster'} with what is remembered"
+        try:
+            versions = await survey(parts.kube, namespace)
+        except KubeError as error:
+            if error.refused:
+                parts.fleet.answered()
+            complaints.complain(about, f"{error}; each OutboxRelay is read instead")
+            return parts.fleet.differing(namespace, {})
+        complaints.settle(about)
+        parts.fleet.answered()
+        return parts.fleet.differing(namespace, versions)
 
     async def _learn_schema(self, parts: _Parts, complaints: Complaints) -> None:
         """Compare the installed CRD with what this operator knows: OL-11, HP-02."""

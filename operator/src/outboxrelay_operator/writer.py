@@ -53,6 +53,7 @@ class Writer:
             subresource="status",
         )
         observed.status = stored.get("status") or {}
+        observed.version = stored["metadata"].get("resourceVersion", "")
         self._last_writes[key] = now
         for event in transitions(observed.owner, before=before, after=status, now=now, pod=self.pod):
             await self._post(event)

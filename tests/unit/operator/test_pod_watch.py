@@ -38,12 +38,13 @@ class Pods:
 
     def __init__(self) -> None:
         self.error: KubeError | None = None
+        self.pod = POD
 
     async def list(self, kind: Kind, namespace: str | None, *, selector: str, cached: bool) -> list[Object]:
         assert (kind, namespace, bool(selector), cached) == (Kind.POD, KEY.namespace, True, True)
         if self.error is not None:
             raise self.error
-        return [POD]
+        return [self.pod]
 
 
 @asynccontextmanager
@@ -81,6 +82,18 @@ def watch(kube: Pods, port: int, looking: RelayMeasurer | None = None) -> tuple[
         looking=looking,
     )
     return pods, memory
+
+
+async def test_what_is_kept_of_a_pod_until_the_next_list_is_what_is_read() -> None:
+    kube = Pods()
+    kube.pod = POD | {"spec": {"containers": [{"name": "relay"}]}}
+    kube.pod["metadata"] = POD["metadata"] | {"annotations": {"a": "long" * 100}, "managedFields": [{}]}
+    async with aiohttp.ClientSession() as http:
+        pods, memory = watch(kube, 9)
+        await pods.refresh(http)
+        [kept] = pods._listed[KEY.namespace]
+    assert [pod.name for pod in memory.pods(PAIR)] == ["p-1"]
+    assert kept == {"metadata": POD["metadata"] | {"annotations": {}}, "status": POD["status"]}
 
 
 async def test_a_chosen_pod_also_looks() -> None:

@@ -62,7 +62,7 @@ class World:
         self.now = NOW
         self.kube = FakeKube()
         self.wakes: list[tuple[Key, float]] = []
-        self.fleet = Fleet(resync_seconds=1e6, clock=self.clock, chance=lambda: 0.5)
+        self.fleet = Fleet(clock=self.clock)
         self.memory = memory = Memory(changed=lambda _: None)
         self.measurer: Measurer = RelayMeasurer(report=memory.measured)
         if secret_access:

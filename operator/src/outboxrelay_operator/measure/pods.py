@@ -27,6 +27,9 @@ _AT_ONCE = 32
 _TIMEOUT = aiohttp.ClientTimeout(total=3, connect=2)
 _REPORT_BYTES = 256 * 1024
 _PODS_PER_SECOND = 100
+_LABELS = frozenset({PAIR_LABEL})
+_ANNOTATIONS = frozenset({SECRETS_ANNOTATION, TEMPLATE_DIGEST_ANNOTATION})
+_CONDITIONS = frozenset({"PodScheduled", "Ready"})
 _HARMLESS_WAITS = frozenset({"ContainerCreating", "PodInitializing"})
 _MESSAGE = 300
 _CRASH_LOOP_SECONDS = 600.0
@@ -75,9 +78,8 @@ class PodWatch:
         for namespace in self._namespaces:
             about = f"listing the relay pods of {namespace or 'the cluster'}"
             try:
-                self._listed[namespace] = await self._kube.list(
-                    Kind.POD, namespace, selector=OWNED_SELECTOR, cached=True
-                )
+                listed = await self._kube.list(Kind.POD, namespace, selector=OWNED_SELECTOR, cached=True)
+                self._listed[namespace] = [_essence(pod) for pod in listed]
                 self._complaints.settle(about)
             except KubeError as error:
                 self._complaints.complain(about, f"{error}; what its relays report is missing until this works")
@@ -120,6 +122,26 @@ class PodWatch:
             name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
             logger.debug("No report from relay %s: %s", name, type(error).__name__)
             return None
+
+
+def _essence(pod: Object) -> Object:
+    """What is read of a pod: all of them are kept until the next list."""
+    meta, status = pod["metadata"], pod.get("status") or {}
+    return {
+        "metadata": {
+            **{name: meta[name] for name in ("namespace", "name", "uid", "deletionTimestamp") if name in meta},
+            "labels": _chosen(meta.get("labels"), _LABELS),
+            "annotations": _chosen(meta.get("annotations"), _ANNOTATIONS),
+        },
+        "status": {
+            **{name: status[name] for name in ("phase", "podIP", "containerStatuses") if name in status},
+            "conditions": [one for one in status.get("conditions") or () if one["type"] in _CONDITIONS],
+        },
+    }
+
+
+def _chosen(values: Object | None, names: frozenset[str]) -> Object:
+    return {name: value for name, value in (values or {}).items() if name in names}
 
 
 async def _bounded(response: aiohttp.ClientResponse) -> bytes:

@@ -1,0 +1,153 @@
+"""What is remembered of resources: events keep it true, and a survey finds what no event told of."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from outboxrelay_operator.fleet import Fleet
+from outboxrelay_operator.gather import gather, survey
+from outboxrelay_operator.kube import Kind, Object
+from outboxrelay_operator.names import labels, shared_name
+from outboxrelay_operator.pairs import Key
+from tests.unit.operator.builders import KEY, OWNER, relay
+from tests.unit.operator.fake_kube import FakeKube
+
+_OWNED = ("OutboxRelay", "ConfigMap", "ServiceAccount", "NetworkPolicy", "Deployment", "PodDisruptionBudget")
+
+
+def deployment(name: str = "pair", *, version: int = 5, ready: int = 0, **meta: Any) -> Object:
+    metadata = {"namespace": KEY.namespace, "name": name, "uid": "u", "labels": labels(KEY.name)}
+    return {"metadata": metadata | {"resourceVersion": str(version)} | meta, "status": {"readyReplicas": ready}}
+
+
+async def remembering(kube: FakeKube) -> Fleet:
+    """A fleet that has read the resource."""
+    fleet = Fleet(clock=lambda: 0.0)
+    fleet.reading(KEY)
+    observed = await gather(kube, KEY)
+    assert observed is not None
+    fleet.saw(observed)
+    return fleet
+
+
+@pytest.fixture
+def kube() -> FakeKube:
+    """An OutboxRelay with one object of each kind that the operator makes."""
+    kube = FakeKube()
+    kube.put(Kind.OUTBOX_RELAY, relay())
+    for kind in (Kind.CONFIG_MAP, Kind.SERVICE_ACCOUNT, Kind.NETWORK_POLICY):
+        meta = {"namespace": KEY.namespace, "name": shared_name(KEY.name), "labels": labels(KEY.name)}
+        kube.put(kind, {"kind": kind.word, "metadata": meta})
+    for kind in (Kind.DEPLOYMENT, Kind.DISRUPTION_BUDGET):
+        # An item of a list does not say of which kind it is.
+        kube.put(kind, {"metadata": {"namespace": KEY.namespace, "name": "pair", "labels": labels(KEY.name)}})
+    return kube
+
+
+def ready(fleet: Fleet) -> int | None:
+    """Ready pods of the Deployment as remembered; None: it must be read again."""
+    seen = fleet.seen(KEY)
+    return None if seen is None else seen.deployments["pair"].get("status", {}).get("readyReplicas")
+
+
+class TestEvents:
+    """An event has the whole object: to ask for it again would cost six requests for every pod that gets ready."""
+
+    async def test_a_deployment_is_taken_as_it_is(self, kube: FakeKube) -> None:
+        fleet = await remembering(kube)
+        fleet.told_of_deployment(KEY, deployment(version=100, ready=1))
+        assert ready(fleet) == 1
+
+    async def test_an_event_that_is_late_changes_nothing(self, kube: FakeKube) -> None:
+        fleet = await remembering(kube)
+        fleet.told_of_deployment(KEY, deployment(version=100, ready=1))
+        fleet.told_of_deployment(KEY, deployment(version=99, ready=0))
+        assert ready(fleet) == 1
+
+    async def test_an_answer_that_an_event_has_overtaken_changes_nothing(self, kube: FakeKube) -> None:
+        fleet = await remembering(kube)
+        fleet.told_of_deployment(KEY, deployment(version=100, ready=1))
+        seen = fleet.seen(KEY)
+        assert seen is not None
+        seen.took(deployment(version=98))
+        assert ready(fleet) == 1
+
+    async def test_one_that_was_made_anew_is_not_compared_with_its_predecessor(self, kube: FakeKube) -> None:
+        fleet = await remembering(kube)
+        fleet.told_of_deployment(KEY, deployment(version=100, ready=1))
+        fleet.told_of_deployment(KEY, deployment(version=7, ready=2, uid="another"))
+        assert ready(fleet) == 2
+
+    @pytest.mark.parametrize(
+        "live", [None, deployment(version=100, labels={})], ids=["it is gone", "it lost its labels"]
+    )
+    async def test_what_is_unclear_is_read(self, kube: FakeKube, live: Object | None) -> None:
+        fleet = await remembering(kube)
+        fleet.told_of_deployment(KEY, live)
+        assert fleet.seen(KEY) is None
+
+    async def test_what_is_told_during_a_read_needs_another_one(self, kube: FakeKube) -> None:
+        fleet = await remembering(kube)
+        fleet.reading(KEY)
+        observed = await gather(kube, KEY)
+        assert observed is not None
+        fleet.told_of_deployment(KEY, deployment(version=100, ready=1))
+        fleet.saw(observed)
+        assert fleet.seen(KEY) is None
+
+    async def test_a_resource_is_read_if_its_spec_is_another(self, kube: FakeKube) -> None:
+        fleet = await remembering(kube)
+        same = deepcopy(kube.objects[Kind.OUTBOX_RELAY, KEY.namespace, KEY.name])
+        fleet.told_of_relay(KEY, same)
+        assert fleet.seen(KEY) is not None
+        same["metadata"]["generation"] += 1
+        fleet.told_of_relay(KEY, same)
+        assert fleet.seen(KEY) is None
+
+    async def test_a_resource_that_is_going_is_read(self, kube: FakeKube) -> None:
+        fleet = await remembering(kube)
+        going = deepcopy(kube.objects[Kind.OUTBOX_RELAY, KEY.namespace, KEY.name])
+        going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        fleet.told_of_relay(KEY, going)
+        assert fleet.seen(KEY) is None
+
+
+class TestSurvey:
+    """It costs a few lists, and finds every difference."""
+
+    async def test_nothing_differs_while_nothing_changed(self, kube: FakeKube) -> None:
+        fleet = await remembering(kube)
+        for scope in (None, KEY.namespace):
+            assert fleet.differing(scope, await survey(kube, scope)) == []
+
+    @pytest.mark.parametrize("kind", [kind for kind in Kind if kind.word in _OWNED])
+    @pytest.mark.parametrize("gone", [False, True])
+    async def test_an_object_that_changed_or_went_is_found(self, kube: FakeKube, kind: Kind, gone: bool) -> None:
+        fleet = await remembering(kube)
+        [where] = [where for where in kube.objects if where[0] is kind]
+        if gone:
+            kube.drop(*where)
+        else:
+            kube.put(kind, deepcopy(kube.objects[where]))
+        assert fleet.differing(None, await survey(kube, None)) == [KEY]
+
+    async def test_an_object_that_somebody_added_is_found(self, kube: FakeKube) -> None:
+        fleet = await remembering(kube)
+        kube.put(Kind.DEPLOYMENT, deployment("another"))
+        assert fleet.differing(None, await survey(kube, None)) == [KEY]
+
+    async def test_a_resource_that_nobody_told_of_is_found(self, kube: FakeKube) -> None:
+        fleet = await remembering(kube)
+        other = relay()
+        other["metadata"] |= {"namespace": "other"}
+        kube.put(Kind.OUTBOX_RELAY, other)
+        assert fleet.differing(None, await survey(kube, None)) == [Key("other", OWNER.key.name)]
+        assert fleet.differing(KEY.namespace, await survey(kube, KEY.namespace)) == []
+
+    async def test_a_namespace_that_cannot_be_asked_differs_in_all_that_is_known(self, kube: FakeKube) -> None:
+        fleet = await remembering(kube)
+        assert fleet.differing(KEY.namespace, {}) == [KEY]
+        assert fleet.differing("other", {}) == []
