@@ -74,6 +74,7 @@ def _measure(options: argparse.Namespace, kwok_program: Path) -> Figures:
     with bars.world(crs=crs, kwok=kwok_program, profile=options.profile) as here:
         created = bars.create_at_once(here, crs=crs)
         _say_created(crs, created, say)
+        say(f"  the last write came {bars.settle(here):.0f} s later")
         steady = bars.stay(here, seconds=options.steady_seconds)
         _say_steady(steady, say)
         edits = bars.edit(here, crs=crs, edits=options.edits)
@@ -115,6 +116,7 @@ def _grow(size: int, seconds: float, kwok_program: Path, say: bars.Say) -> Growt
     with bars.world(crs=size, kwok=kwok_program) as here:
         created = bars.create_at_once(here, crs=size)
         _say_created(size, created, say)
+        say(f"  the last write came {bars.settle(here):.0f} s later")
         steady = bars.stay(here, seconds=seconds)
         _say_steady(steady, say)
     return Growth(size, created, steady)

@@ -33,6 +33,8 @@ PAIRS: Final = 2
 
 _PATIENCE_SECONDS: Final = 1800.0
 _SAMPLE_SECONDS: Final = 10.0
+_SETTLING_SECONDS: Final = 240.0
+_QUIET_SECONDS: Final = 25.0
 Say = Callable[[str], None]
 
 
@@ -205,6 +207,16 @@ class Steady:
 
 
 _WRITES: Final = frozenset({"create", "update", "patch", "delete"})
+
+
+def settle(here: World) -> float:
+    """Let what was begun end: rates are known only after a while. Returns the seconds, at most some minutes."""
+    began = written = time.monotonic()
+    while (now := time.monotonic()) < min(began + _SETTLING_SECONDS, written + _QUIET_SECONDS):
+        if any(request.verb in _WRITES and request.counts for request in here.requests.news()):
+            written = now
+        pass_time(1)
+    return written - began
 
 
 def stay(here: World, *, seconds: float) -> Steady:
