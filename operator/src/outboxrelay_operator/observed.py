@@ -65,8 +65,12 @@ class Observed:
         """A Deployment as the answer to a request has it, or an event: the one of them that is newer counts."""
         meta = deployment["metadata"]
         held = self.deployments.get(meta["name"])
-        if held is None or held["metadata"]["uid"] != meta["uid"] or _number(held) < _number(deployment):
+        if held is None or held["metadata"]["uid"] != meta["uid"]:
             self.deployments[meta["name"]] = deployment
+        elif _number(held) < _number(deployment):
+            same = held["metadata"].get("generation") == meta.get("generation")
+            # The spec is most of it, and the one that is held may share its words with others.
+            self.deployments[meta["name"]] = deployment | {"spec": held["spec"]} if same else deployment
 
     @property
     def versions(self) -> Versions:

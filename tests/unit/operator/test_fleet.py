@@ -67,6 +67,17 @@ class TestEvents:
         fleet.told_of_deployment(KEY, deployment(version=99, ready=0))
         assert ready(fleet) == 1
 
+    async def test_of_the_same_spec_only_one_is_kept(self, kube: FakeKube) -> None:
+        fleet = await remembering(kube)
+        fleet.told_of_deployment(KEY, deployment(version=100, generation=1) | {"spec": {"replicas": 1}})
+        seen = fleet.seen(KEY)
+        assert seen is not None
+        held = seen.deployments["pair"]["spec"]
+        fleet.told_of_deployment(KEY, deployment(version=101, generation=1, ready=1) | {"spec": {"replicas": 1}})
+        assert (seen.deployments["pair"]["spec"] is held, ready(fleet)) == (True, 1)
+        fleet.told_of_deployment(KEY, deployment(version=102, generation=2) | {"spec": {"replicas": 2}})
+        assert seen.deployments["pair"]["spec"] == {"replicas": 2}
+
     async def test_an_answer_that_an_event_has_overtaken_changes_nothing(self, kube: FakeKube) -> None:
         fleet = await remembering(kube)
         fleet.told_of_deployment(KEY, deployment(version=100, ready=1))

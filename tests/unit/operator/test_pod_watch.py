@@ -69,7 +69,9 @@ async def server(answer: Callable[[web.Request], web.StreamResponse]) -> AsyncIt
         await runner.cleanup()
 
 
-def watch(kube: Pods, port: int, looking: RelayMeasurer | None = None) -> tuple[PodWatch, Memory]:
+def watch(
+    kube: Pods, port: int, looking: RelayMeasurer | None = None, *, wall: Callable[[], float] = lambda: NOW
+) -> tuple[PodWatch, Memory]:
     memory = Memory(changed=lambda _key: None)
     memory.watch(KEY, [PAIR])
     pods = PodWatch(
@@ -77,7 +79,7 @@ def watch(kube: Pods, port: int, looking: RelayMeasurer | None = None) -> tuple[
         namespaces=[KEY.namespace],
         memory=memory,
         interval=5.0,
-        wall=lambda: NOW,
+        wall=wall,
         port=port,
         looking=looking,
     )
@@ -204,3 +206,31 @@ def test_a_pod_that_no_node_takes() -> None:
     unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
     body = POD | {"status": {"phase": "Pending", "conditions": [unscheduled]}}
     assert pod_state(body, None, believe_until=NOW, now=NOW).problem == ("Unschedulable", "0/3 nodes")
+
+
+async def test_an_answer_that_fails_leaves_the_one_of_before_until_it_is_too_old() -> None:
+    """On a busy node one is late now and then: no reason to write a status that knows less, and one more after it."""
+    kube, now, well = Pods(), [NOW], [True]
+
+    def answer(_: web.Request) -> web.StreamResponse:
+        return web.Response(text=report().model_dump_json()) if well[0] else web.Response(status=503)
+
+    async with server(answer) as port, aiohttp.ClientSession() as http:
+        pods, memory = watch(kube, port, wall=lambda: now[0])
+
+        async def reported(after: float) -> bool:
+            now[0] += after
+            await pods.refresh(http)
+            [pod] = memory.pods(PAIR)
+            return pod.fresh_report(now[0]) is not None
+
+        assert await reported(0)
+        well[0] = False
+        assert await reported(10)
+        assert await reported(10)
+        assert not await reported(1)
+        well[0] = True
+        assert await reported(5)
+        well[0] = False
+        kube.pod = POD | {"status": POD["status"] | {"phase": "Failed"}}
+        assert not await reported(1), "it runs no more"

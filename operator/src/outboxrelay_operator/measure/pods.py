@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import aiohttp
@@ -59,6 +59,9 @@ class PodWatch:
         self._port = port
         self._looking = looking
         self._listed: dict[str | None, list[Object]] = {}
+        self._reports: dict[str, tuple[RelayReport, float]] = {}
+        """The newest report of each pod by uid, and until when it is believed if none follows."""
+
         self._permits = asyncio.Semaphore(_AT_ONCE)
         self._complaints = Complaints(logger)
 
@@ -90,13 +93,15 @@ class PodWatch:
         pause = max(self._interval, len(pods) / _PODS_PER_SECOND)
         believe = 3 * pause + 5
         look = frozenset() if self._looking is None else self._looking.choose(pods)
-        reports = await asyncio.gather(*(self._report(http, pod, look=pod["metadata"]["uid"] in look) for pod in pods))
+        answers = await asyncio.gather(*(self._report(http, pod, look=pod["metadata"]["uid"] in look) for pod in pods))
         now = self._wall()
+        self._reports = dict(self._believed(pods, answers, now=now, believe=believe))
         by_pair: defaultdict[tuple[str, str], list[PodState]] = defaultdict(list)
-        for pod, report in zip(pods, reports, strict=True):
+        for pod in pods:
             meta = pod["metadata"]
             pair = (meta.get("labels") or {}).get(PAIR_LABEL, "")
-            state = pod_state(pod, report, believe_until=now + believe, now=now)
+            report, believe_until = self._reports.get(meta["uid"], (None, now + believe))
+            state = pod_state(pod, report, believe_until=believe_until, now=now)
             by_pair[meta["namespace"], pair].append(state)
         self._memory.pods_listed(
             {pair: tuple(states) for pair, states in by_pair.items()},
@@ -104,12 +109,23 @@ class PodWatch:
             never_listed=frozenset(name for name in self._namespaces if name is not None and name not in self._listed),
         )
         if self._looking is not None:
-            self._looking.take(pods, reports, now=now, pause=pause)
+            self._looking.take(pods, answers, now=now, pause=pause)
         return len(pods)
 
+    def _believed(
+        self, pods: Sequence[Object], answers: Sequence[RelayReport | None], *, now: float, believe: float
+    ) -> Iterator[tuple[str, tuple[RelayReport, float]]]:
+        """The newest report of each pod: one answer that is late, as on a busy node, says nothing of the relay."""
+        for pod, answer in zip(pods, answers, strict=True):
+            uid = pod["metadata"]["uid"]
+            if answer is not None:
+                yield uid, (answer, now + believe)
+            elif uid in self._reports and now <= self._reports[uid][1] and _address(pod) is not None:
+                yield uid, self._reports[uid]
+
     async def _report(self, http: aiohttp.ClientSession, pod: Object, *, look: bool) -> RelayReport | None:
-        address = (pod.get("status") or {}).get("podIP")
-        if not address or (pod.get("status") or {}).get("phase") != "Running":
+        address = _address(pod)
+        if address is None:
             return None
         host = f"[{address}]" if ":" in address else address
         url = f"http://{host}:{self._port}/status{'?look' if look else ''}"
@@ -122,6 +138,12 @@ class PodWatch:
             name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
             logger.debug("No report from relay %s: %s", name, type(error).__name__)
             return None
+
+
+def _address(pod: Object) -> str | None:
+    """Where a relay can be asked; None if none runs."""
+    status = pod.get("status") or {}
+    return status.get("podIP") or None if status.get("phase") == "Running" else None
 
 
 def _essence(pod: Object) -> Object:
