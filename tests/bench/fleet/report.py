@@ -6,14 +6,11 @@ import os
 from dataclasses import dataclass
 from typing import Final
 
-from tests.bench import plot
+from tests.bench import page, plot
 from tests.bench.fleet.bars import PAIRS, BlackHoles, Created, Restarted, Steady, percentile
 from tests.bench.fleet.requests import summary
-from tests.testbed.paths import REPOSITORY
 
-_DOCS: Final = REPOSITORY / "docs"
-_PAGE: Final = _DOCS / "benchmarks.md"
-_HEADING: Final = "## The operator with a large fleet"
+_TITLE: Final = "The operator with a large fleet"
 _MIB: Final = 2**20
 
 _TEXT: Final = """\
@@ -63,19 +60,14 @@ class Figures:
 
 
 def write(figures: Figures) -> None:
-    """Put the section in place of the one that is there, or at the end of the page."""
-    (_DOCS / "benchmarks-fleet.svg").write_text(_costs(figures.growth), encoding="utf-8")
-    (_DOCS / "benchmarks-creation.svg").write_text(_creation(figures.created), encoding="utf-8")
-    page = _PAGE.read_text(encoding="utf-8") if _PAGE.exists() else "# Benchmarks\n"
-    before, _, rest = page.partition(f"{_HEADING}\n")
-    following = rest.find("\n## ")
-    after = "" if following < 0 else rest[following + 1 :]
-    parts = [before.rstrip(), section(figures).rstrip(), after.rstrip()]
-    _PAGE.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")
+    """Write the section and its plots."""
+    (page.DOCS / "benchmarks-fleet.svg").write_text(_costs(figures.growth), encoding="utf-8")
+    (page.DOCS / "benchmarks-creation.svg").write_text(_creation(figures.created), encoding="utf-8")
+    page.put(_TITLE, section(figures))
 
 
 def section(figures: Figures) -> str:
-    """The text, heading included."""
+    """The text below the heading."""
     load = f"{os.cpu_count()} cores, load average {figures.load:.0f}"
     rows = [f"| {' | '.join(row)} |" for row in _rows(figures)]
     table = "\n".join(["| | goal | measured |", "|---|---|---|", *rows])
@@ -88,7 +80,6 @@ def section(figures: Figures) -> str:
     )
     return "\n\n".join(
         [
-            _HEADING,
             _TEXT.format(load=load).rstrip(),
             table,
             f"At rest the operator asked for: {summary(figures.steady.counted)}.",
