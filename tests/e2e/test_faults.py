@@ -19,7 +19,7 @@ from tests.testbed.relays import topic
 from tests.testbed.services.eventually import eventually
 
 RELAY = "faults"
-HEALTHY = "healthy"
+HEALTHY = "untroubled"
 ROWS = 20
 
 

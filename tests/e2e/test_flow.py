@@ -153,7 +153,7 @@ def test_scaling_under_load_loses_and_reorders_nothing(stage: Stage) -> None:
         )
 
         broker = ("exec", "-n", stage.namespace, "deploy/kafka", "--", "broker")
-        stage.cluster.kubectl(*broker, "stop", timeout=90)
+        stage.cluster.kubectl(*broker, "stop", timeout=180)
         pair = eventually(
             lambda: (
                 p
@@ -166,7 +166,7 @@ def test_scaling_under_load_loses_and_reorders_nothing(stage: Stage) -> None:
             detail=lambda: json.dumps(stage.status("scale"), indent=1),
         )
         assert pair["ready"] is False
-        stage.cluster.kubectl(*broker, "start", timeout=90)
+        stage.cluster.kubectl(*broker, "start", timeout=180)
         stage.wait_ready("scale", seconds=REACT_SECONDS)
         _scale(stage, 1)
     finally:

@@ -221,6 +221,20 @@ class World:
         except TimeoutError:
             pytest.fail(f"not within {seconds:g} s: {what}; Ready is {self.ready()}")
 
+    async def until_calm(self, *, rounds: int) -> None:
+        """Wait until so many rounds of measuring pass one after the other in which nothing is written."""
+        writes, begin = -1, 0
+
+        def calm() -> bool:
+            nonlocal writes, begin
+            before, writes = writes, self.server.count("PATCH", "")
+            now = self.server.lists.count("pods")
+            if writes != before:
+                begin = now
+            return now > begin + rounds
+
+        await self.until(calm, f"{rounds} rounds without a write")
+
     async def until_ready(self, state: str, reason: str, name: str = "shop", *, namespace: str = NAMESPACE) -> None:
         """Wait for a status and reason of Ready."""
         await self.until(
