@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests import testbed
 from tests.isolation import own_logging
@@ -26,6 +27,10 @@ ABSENT_VARIABLE = "OUTBOXRELAY_TESTS_ABSENT"
 """What this machine cannot give to tests, with the reason, as JSON; every process of a run reads it."""
 
 _HERE = Path(__file__).parent
+
+# How fast this machine makes up and tries out examples is no fault of what is tested.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 
 def tier_of(path: Path) -> str:

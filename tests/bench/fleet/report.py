@@ -23,9 +23,9 @@ of it shares the same cores, so what a wall time says depends on what else they 
 _KEDA: Final = """\
 ### Beside KEDA
 
-KEDA was not measured here; this is what its documentation says of the same fleet as ScaledObjects with the
-`postgresql` scaler. Each ScaledObject polls its trigger every `pollingInterval` (30 s) and again whenever the HPA asks,
-every 15 s; each has a connection of its own to the database while it lives, so {pairs:,} pairs are {pairs:,}
+KEDA was not measured here; this is what its documentation and its source say of the same fleet as ScaledObjects with
+the `postgresql` scaler. Each ScaledObject polls its trigger every `pollingInterval` (30 s), and whenever the HPA asks,
+every 15 s. Each has a connection of its own to the database while it lives, so {pairs:,} pairs are {pairs:,}
 connections, where the operator here has {sessions}. A row written to a pair at zero replicas is noticed within 30 s,
 here within 5 s.
 """
