@@ -6,6 +6,7 @@ seconds on a busy node, would be lost, and the pod would live on for its whole g
 
 import os
 import signal
+import sys
 from types import FrameType
 
 
@@ -13,8 +14,19 @@ def _leave(_number: int, _frame: FrameType | None) -> None:
     os._exit(0)
 
 
+_USAGE = """\
+usage: outboxrelay-operator
+
+Runs the operator of OutboxRelay until it is told to end. It takes no arguments: its settings are the environment
+variables OUTBOXRELAY_..., which the chart sets from its values.
+"""
+
+
 def main() -> None:
     """Entry point of `outboxrelay-operator`."""
+    if sys.argv[1:]:
+        print(_USAGE, end="", file=sys.stdout if sys.argv[1] in ("-h", "--help") else sys.stderr)
+        sys.exit(0 if sys.argv[1] in ("-h", "--help") else 2)
     signal.signal(signal.SIGTERM, _leave)
     signal.signal(signal.SIGINT, _leave)
     from outboxrelay_operator.process import start

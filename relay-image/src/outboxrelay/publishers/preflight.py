@@ -139,6 +139,6 @@ def _sizes(facts: TopicFacts, *, config: RelayConfig) -> list[Finding]:
     message = f"messages may have {limit} bytes (max.message.bytes); larger rows are parked"
     if limit > most:
         message = (
-            f"rows may have {most} bytes (tuning.max_row_bytes, below the topic's {limit}); larger ones are parked"
+            f"rows may have {most} bytes (the relay's own bound, below the topic's {limit}); larger ones are parked"
         )
     return [Finding(level="ok", subject="message size", message=message)]
