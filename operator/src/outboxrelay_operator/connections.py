@@ -122,6 +122,9 @@ def _because(scope: Scope, limits: Mapping[Scope, int]) -> str:
 
 @dataclass(slots=True)
 class _Server:
+    pairs: int = 0
+    """All of them, also those that ask for nothing now: what they know of its limits holds for the others."""
+
     limits: dict[Scope, int] = field(default_factory=dict)
     held: Counter[Scope] = field(default_factory=Counter)
     """Sessions of pairs that get all they ask for in any case."""
@@ -172,6 +175,7 @@ class Connections:
 
     def _note(self, demand: Demand, sign: int) -> None:
         server = self._servers[demand.server]
+        server.pairs += sign
         if demand.wanted <= demand.least:
             server.held.update({scope: sign * sessions for scope, sessions in demand.uses(demand.wanted).items()})
         elif sign > 0:
@@ -182,7 +186,7 @@ class Connections:
     def _share_out(self, name: ServerId) -> set[Key]:
         server = self._servers[name]
         before, server.grants = server.grants, allot(server.asking.values(), server.limits, held=server.held)
-        if not server.asking and not any(server.held.values()):
+        if not server.pairs:
             del self._servers[name]
         return {pair.key for pair, grant in server.grants.items() if grant != before.get(pair)}
 
