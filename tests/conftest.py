@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from tests import testbed
 from tests.isolation import own_logging
@@ -27,10 +26,6 @@ ABSENT_VARIABLE = "OUTBOXRELAY_TESTS_ABSENT"
 """What this machine cannot give to tests, with the reason, as JSON; every process of a run reads it."""
 
 _HERE = Path(__file__).parent
-
-# How fast this machine makes up and tries out examples is no fault of what is tested.
-settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("any machine")
 
 
 def tier_of(path: Path) -> str:
@@ -50,6 +45,15 @@ def needs(item: pytest.Item) -> frozenset[str]:
     if tier in CLUSTER_TIERS:
         wanted.add("cluster")
     return frozenset(wanted)
+
+
+def pytest_configure() -> None:
+    """How fast this machine makes up and tries out examples is no fault of what is tested."""
+    # Imported sooner, pytest could not rewrite its assertions.
+    from hypothesis import HealthCheck, settings
+
+    settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("any machine")
 
 
 @pytest.hookimpl(trylast=True)

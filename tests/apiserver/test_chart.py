@@ -193,8 +193,8 @@ def test_policies_are_made_or_removed_by_the_option_and_nothing_else(cluster: Cl
         granted = rights(render(cluster, release="x", namespace="sys", values=values))
         return {verb for _, resource, verb in granted if resource == "networkpolicies"}
 
-    assert verbs() == {"get", "delete"}
-    assert verbs(relayNetworkPolicy={"enabled": True}) == {"get", "create", "patch"}
+    assert verbs() == {"get", "list", "delete"}
+    assert verbs(relayNetworkPolicy={"enabled": True}) == {"get", "list", "create", "patch"}
     [deployment] = only(
         render(cluster, release="x", namespace="sys", values={"relayNetworkPolicy": {"enabled": True}}), "Deployment"
     )

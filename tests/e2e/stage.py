@@ -9,11 +9,12 @@ from __future__ import annotations
 import base64
 import json
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from outboxrelay.report import RelayReport
 from outboxrelay_operator.names import OWNED_SELECTOR, pair_name, selector
@@ -160,13 +161,19 @@ class Stage:
 
     def requests(self) -> dict[tuple[str, str, str], float]:
         """The operator's requests to the API server so far, by verb, plural and HTTP status."""
-        (pod,) = self.operator_pods()
         return {
             (sample.labels["verb"], sample.labels["resource"], sample.labels["code"]): sample.value
-            for family in text_string_to_metric_families(self.from_pod(pod, "/metrics"))
-            for sample in family.samples
-            if sample.name == "outboxrelay_operator_api_requests_total"
+            for sample in self._operator_samples("outboxrelay_operator_api_requests_total")
         }
+
+    def passes(self) -> float:
+        """The operator's passes over any OutboxRelay so far."""
+        return sum(sample.value for sample in self._operator_samples("outboxrelay_operator_reconcile_seconds_count"))
+
+    def _operator_samples(self, name: str) -> Iterator[Sample]:
+        (pod,) = self.operator_pods()
+        for family in text_string_to_metric_families(self.from_pod(pod, "/metrics")):
+            yield from (sample for sample in family.samples if sample.name == name)
 
     def from_pod(self, pod: Object, path: str) -> str:
         """GET a path of a pod's port 8080, by way of the API server."""

@@ -57,11 +57,10 @@ def _versions(stage: Stage) -> dict[str, str]:
 
 def test_ol_08_a_steady_resource_is_not_written(steady: Stage) -> None:
     """cases.md OL-08."""
-    reads = ("get", "outboxrelays", "200")
-    before, status, begun = _versions(steady), steady.status(RELAY), steady.requests()[reads]
+    before, status, begun = _versions(steady), steady.status(RELAY), steady.passes()
     enough = begun + PASSES * len(steady.api.list("OutboxRelay", namespace=steady.namespace))
     eventually(
-        lambda: steady.requests()[reads] >= enough,
+        lambda: steady.passes() >= enough,
         seconds=3 * REACT_SECONDS,
         what=f"{PASSES} passes over every OutboxRelay",
         interval_seconds=0.5,
