@@ -24,9 +24,9 @@ variables OUTBOXRELAY_..., which the chart sets from its values.
 
 def main() -> None:
     """Entry point of `outboxrelay-operator`."""
-    if sys.argv[1:]:
-        print(_USAGE, end="", file=sys.stdout if sys.argv[1] in ("-h", "--help") else sys.stderr)
-        sys.exit(0 if sys.argv[1] in ("-h", "--help") else 2)
+    if sys.argv[1:2] in (["-h"], ["--help"]):
+        sys.stdout.write(_USAGE)
+        return
     signal.signal(signal.SIGTERM, _leave)
     signal.signal(signal.SIGINT, _leave)
     from outboxrelay_operator.process import start

@@ -17,9 +17,8 @@ def test_the_entry_point_imports_nothing_large() -> None:
     assert result.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize(("argument", "status"), [("--help", 0), ("-h", 0), ("--verbose", 2)])
-def test_arguments_do_not_start_it(argument: str, status: int) -> None:
+@pytest.mark.parametrize("argument", ["--help", "-h"])
+def test_help_does_not_start_it(argument: str) -> None:
     command = [sys.executable, "-m", "outboxrelay_operator", argument]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert result.returncode == status
-    assert "OUTBOXRELAY_" in (result.stdout if status == 0 else result.stderr)
+    result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert "OUTBOXRELAY_" in result.stdout
