@@ -54,7 +54,7 @@ def registry(notify: Notify) -> kopf.OperatorRegistry:
     async def relay_event(type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002
         key = news.of_relay(type, body)
         if key is not None:
-            notify(key, Kind.OUTBOX_RELAY, _live(type, body))
+            notify(key, Kind.OUTBOX_RELAY, None if type is None else _live(type, body))
 
     @kopf.on.event("apps", "v1", "deployments", registry=handlers)
     async def deployment_event(type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002

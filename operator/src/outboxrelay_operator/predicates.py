@@ -29,7 +29,8 @@ class News:
             self._relays.pop(key, None)
             return key
         sign = (meta.get("uid"), meta.get("generation"), meta.get("deletionTimestamp"))
-        if self._relays.get(key) == sign:
+        # One that is listed anew may have lost a Deployment meanwhile, which no list tells of.
+        if event is not None and self._relays.get(key) == sign:
             return None
         self._relays[key] = sign
         return key
