@@ -1,14 +1,15 @@
-"""Lines over a common axis as SVG, written by hand: no library is worth a few polylines."""
+"""Lines over a common axis, and bars, as SVG written by hand: no library is worth a few polylines."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 COLOURS: Final = ("#0b6e4f", "#d1495b", "#3066be")
 _WIDTH, _HEIGHT, _LEFT, _TOP, _GAP = 860, 150, 70, 48, 26
 _INNER: Final = _WIDTH - _LEFT - 16
+_BARS_LEFT, _BARS_RIGHT, _BARS_TOP, _BAR = 250, 110, 30, 20
 
 Line = Sequence[tuple[float, float]]
 """Points: where on the axis, and how high."""
@@ -30,16 +31,41 @@ class Panel:
 def chart(title: str, names: Sequence[str], panels: Sequence[Panel], *, end: float, ticks: dict[float, str]) -> str:
     """Panels one below another, over an axis from 0 to `end`; `names` are those of the lines."""
     height = _TOP + len(panels) * (_HEIGHT + _GAP) + 8
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif" '
-        f'font-size="11"><rect width="{_WIDTH}" height="{height}" fill="white"/>',
-        f'<text x="{_LEFT}" y="16" font-size="13">{title}</text>',
-    ]
+    parts = _head(title, height=height, left=_LEFT)
     for place, (name, colour) in enumerate(zip(names, COLOURS, strict=False)):
         parts.append(f'<text x="{_LEFT + 130 * place}" y="34" fill="{colour}">{name}</text>')
     for number, panel in enumerate(panels):
         parts += _panel(_TOP + number * (_HEIGHT + _GAP), panel, end=end, ticks=ticks)
     return "\n".join([*parts, "</svg>", ""])
+
+
+def bars(title: str, series: Mapping[str, Sequence[float]], *, names: Sequence[str], unit: str) -> str:
+    """A bar for each name, made of a part for each series."""
+    totals = [sum(parts) for parts in zip(*series.values(), strict=True)]
+    most = max(totals) or 1.0
+    height = _BARS_TOP + _BAR * len(names) + 24
+    parts = _head(title, height=height, left=8)
+    for place, (name, total) in enumerate(zip(names, totals, strict=True)):
+        y, x = _BARS_TOP + _BAR * place, float(_BARS_LEFT)
+        parts.append(f'<text x="{_BARS_LEFT - 8}" y="{y + 13}" text-anchor="end">{name}</text>')
+        for values, colour in zip(series.values(), COLOURS, strict=False):
+            width = (_WIDTH - _BARS_LEFT - _BARS_RIGHT) * values[place] / most
+            parts.append(f'<rect x="{x:.1f}" y="{y + 2}" width="{width:.1f}" height="{_BAR - 6}" fill="{colour}"/>')
+            x += width
+        shown = f"{total:,.0f}" if total >= 100 else f"{total:.1f}"
+        parts.append(f'<text x="{x + 6:.1f}" y="{y + 13}">{shown} {unit}</text>')
+    if len(series) > 1:
+        for place, (name, colour) in enumerate(zip(series, COLOURS, strict=False)):
+            parts.append(f'<text x="{_BARS_LEFT + 120 * place}" y="{height - 8}" fill="{colour}">{name}</text>')
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def _head(title: str, *, height: int, left: int) -> list[str]:
+    return [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif" '
+        f'font-size="11"><rect width="{_WIDTH}" height="{height}" fill="white"/>',
+        f'<text x="{left}" y="16" font-size="13">{title}</text>',
+    ]
 
 
 def _panel(top: int, panel: Panel, *, end: float, ticks: dict[float, str]) -> list[str]:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from tests.bench.latency import Latency
-from tests.bench.page import DOCS, bars, markdown, put
+from tests.bench.page import DOCS, markdown, put
+from tests.bench.plot import bars
 from tests.bench.services import PARTITIONS
 from tests.bench.table import KEYS, PAYLOAD_BYTES
 from tests.bench.throughput import IN_TURN, RELAY, Figures, Sample, summary

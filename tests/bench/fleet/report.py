@@ -69,21 +69,13 @@ def write(figures: Figures) -> None:
 def section(figures: Figures) -> str:
     """The text below the heading."""
     load = f"{os.cpu_count()} cores, load average {figures.load:.0f}"
-    rows = [f"| {' | '.join(row)} |" for row in _rows(figures)]
-    table = "\n".join(["| | goal | measured |", "|---|---|---|", *rows])
-    sizes = "\n".join(
-        [
-            "| OutboxRelays | CPU to create, s | of each, ms | CPU at rest | of each, ms/s | peak memory, MiB |",
-            "|---|---|---|---|---|---|",
-            *(_size(one) for one in figures.growth),
-        ]
-    )
+    costs = ("OutboxRelays", "CPU to create, s", "of each, ms", "CPU at rest", "of each, ms/s", "peak memory, MiB")
     return "\n\n".join(
         [
             _TEXT.format(load=load).rstrip(),
-            table,
+            page.markdown(("", "goal", "measured"), _rows(figures), numbers=False),
             f"At rest the operator asked for: {summary(figures.steady.counted)}.",
-            sizes,
+            page.markdown(costs, map(_size, figures.growth)),
             "![What a fleet costs](benchmarks-fleet.svg)",
             "![Deployments over time](benchmarks-creation.svg)",
             _KEDA.format(pairs=PAIRS * figures.crs, sessions=figures.steady.sessions),
@@ -127,9 +119,9 @@ def _rows(figures: Figures) -> list[tuple[str, str, str]]:
     ]
 
 
-def _size(one: Growth) -> str:
+def _size(one: Growth) -> tuple[str, ...]:
     created, steady = one.created, one.steady
-    cells = (
+    return (
         f"{one.crs:,}",
         f"{created.operator_cpu:.1f}",
         f"{created.operator_cpu / one.crs * 1000:.0f}",
@@ -137,7 +129,6 @@ def _size(one: Growth) -> str:
         f"{steady.operator_cpu / one.crs * 1000:.2f}",
         f"{steady.peak / _MIB:.0f}",
     )
-    return f"| {' | '.join(cells)} |"
 
 
 def _costs(growth: tuple[Growth, ...]) -> str:
