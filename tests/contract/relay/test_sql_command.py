@@ -18,6 +18,7 @@ from outboxrelay.config import Columns, RelayConfig
 from outboxrelay.findings import Finding
 from outboxrelay.stores import ddl, setup
 from outboxrelay.stores.postgres import PostgresStore
+from outboxrelay.stores.preflight import examine_database
 from tests.contract.relay.settings import relay_config
 from tests.testbed.services.postgres import Database
 
@@ -130,6 +131,30 @@ def test_what_a_table_lacks_is_printed_once_and_takes_nothing_away(
     assert statements(setup.for_what_is_missing(config, role=role.user)) == []
     insert(database)
     assert len(carry(config)) == 1
+
+
+@pytest.mark.parametrize(("field", "role"), [("created_at", "createdAt"), ("route", "route"), ("topic", "topic")])
+def test_a_column_that_only_the_operator_looks_for_is_missed_too(
+    database: Database, tmp_path: Path, field: str, role: str
+) -> None:
+    config = config_of(tmp_path, database, table={"columns": {field: "told"}})
+    found = column_told(config)
+    assert (found.level, found.remedy) == ("warning", f"add it, or correct spec.databases[].table.columns.{role}")
+    insert(database)
+    assert len(carry(config)) == 1
+    run(database, setup.for_what_is_missing(config, role=database.user))
+    assert column_told(config).level == "ok"
+
+
+def test_a_time_of_another_type_is_told_of_though_no_message_has_it(database: Database, tmp_path: Path) -> None:
+    database.execute("alter table outbox add told text")
+    assert column_told(config_of(tmp_path, database, table={"columns": {"created_at": "told"}})).level == "warning"
+    assert column_told(config_of(tmp_path, database, table={"columns": {"topic": "told"}})).level == "ok"
+
+
+def column_told(config: RelayConfig) -> Finding:
+    (found,) = [each for each in examine_database(config) if each.subject == "column told"]
+    return found
 
 
 def test_names_are_quoted(database: Database, tmp_path: Path) -> None:

@@ -21,8 +21,10 @@ from outboxrelay.stores.session import connect
 from outboxrelay.stores.table import (
     LANE_REMEDY,
     ROW_SECURITY_REMEDY,
+    ColumnUse,
     column_types,
     columns_in_use,
+    columns_not_read,
     is_partitioned,
     missing_privileges,
     row_security,
@@ -129,32 +131,37 @@ def examine_table(
 
 
 def _columns(types: dict[str, ColumnType], config: RelayConfig) -> list[Finding]:
-    findings: list[Finding] = []
-    for name, use in columns_in_use(config):
-        if name not in types:
-            findings.append(
-                Finding(
-                    level="error",
-                    subject=f"column {name}",
-                    message=f"ColumnMissing: {config.table.qualified} has no column {name}",
-                    remedy=f"add it, or correct {use.field}",
-                    statements=(ddl.add_column(config, name=name, key_kind=_kind(types, config.table.columns.key)),),
-                )
-            )
-        elif types[name].kind not in use.kinds:
-            findings.append(
-                Finding(
-                    level="error",
-                    subject=f"column {name}",
-                    message=f"ColumnUnsupported: type {types[name].kind} cannot be {use.field}",
-                    remedy=f"use one of: {', '.join(use.kinds)}",
-                )
-            )
-        else:
-            findings.append(
-                Finding(level="ok", subject=f"column {name}", message=f"{types[name].kind}, as {use.field}")
-            )
-    return findings
+    return [
+        *(_column(name, use, types=types, config=config) for name, use in columns_in_use(config)),
+        *(_unread(_column(name, use, types=types, config=config)) for name, use in columns_not_read(config)),
+    ]
+
+
+def _column(name: str, use: ColumnUse, *, types: dict[str, ColumnType], config: RelayConfig) -> Finding:
+    if name not in types:
+        return Finding(
+            level="error",
+            subject=f"column {name}",
+            message=f"ColumnMissing: {config.table.qualified} has no column {name}",
+            remedy=f"add it, or correct {use.field}",
+            statements=(ddl.add_column(config, name=name, key_kind=_kind(types, config.table.columns.key)),),
+        )
+    if use.kinds and types[name].kind not in use.kinds:
+        return Finding(
+            level="error",
+            subject=f"column {name}",
+            message=f"ColumnUnsupported: type {types[name].kind} cannot be {use.field}",
+            remedy=f"use one of: {', '.join(use.kinds)}",
+        )
+    return Finding(level="ok", subject=f"column {name}", message=f"{types[name].kind}, as {use.field}")
+
+
+def _unread(finding: Finding) -> Finding:
+    """Rows flow without what the relay does not read."""
+    if finding.level == "ok":
+        return finding
+    message = f"{finding.message}: rows flow, but backlog and lag are not measured"
+    return finding.model_copy(update={"level": "warning", "message": message})
 
 
 def _kind(types: dict[str, ColumnType], name: str) -> str:

@@ -106,7 +106,7 @@ class ColumnUse(NamedTuple):
     """Where the resource names it."""
 
     kinds: tuple[str, ...]
-    """The types that it may have."""
+    """The types that it may have; none given: any."""
 
 
 def columns_in_use(config: RelayConfig) -> list[tuple[str, ColumnUse]]:
@@ -134,6 +134,22 @@ def columns_in_use(config: RelayConfig) -> list[tuple[str, ColumnUse]]:
             (mark.error_column, ColumnUse("spec.retention.mark.errorColumn", _ERROR_TYPES)),
         ]
     return [(name, use) for name, use in found if name is not None]
+
+
+def columns_not_read(config: RelayConfig) -> list[tuple[str, ColumnUse]]:
+    """Columns that are named and that this relay does without; the operator measures nothing while one is missing."""
+    columns = config.table.columns
+    read = {name for name, _ in columns_in_use(config)}
+    uses = (
+        (columns.route, "route", ()),
+        (columns.topic, "topic", ()),
+        (columns.created_at, "createdAt", TIME_TYPES),
+    )
+    return [
+        (name, ColumnUse(f"spec.databases[].table.columns.{role}", kinds))
+        for name, role, kinds in uses
+        if name is not None and name not in read
+    ]
 
 
 def changed_columns(config: RelayConfig) -> list[str]:
