@@ -120,7 +120,8 @@ def test_a_server_without_tls(tmp_path: Path) -> None:
 def test_a_missing_table(database: Database, tmp_path: Path) -> None:
     reason, message = reason_of(relay_config(tmp_path, database=database, table={"name": "nowhere"}))
     assert reason == "TableMissing"
-    assert "public.nowhere" in message
+    assert message.startswith(f"there is no table public.nowhere in database {database.dbname} on {database.host}:")
+    assert "`outboxrelay sql` prints how" in message
 
 
 def test_a_view_is_no_table(database: Database, tmp_path: Path) -> None:

@@ -152,6 +152,16 @@ def test_a_time_of_another_type_is_told_of_though_no_message_has_it(database: Da
     assert column_told(config_of(tmp_path, database, table={"columns": {"topic": "told"}})).level == "ok"
 
 
+def test_a_number_beside_a_uuid_carries_the_rows(database: Database, tmp_path: Path) -> None:
+    """As docs/tables.md says."""
+    database.execute("alter table outbox drop column id, add column id uuid primary key default gen_random_uuid()")
+    insert(database)
+    database.execute("alter table outbox add column seq bigint generated always as identity unique")
+    config = config_of(tmp_path, database, table={"columns": {"id": "seq", "message_id": "id"}})
+    assert {each.level for each in examine_database(config)} == {"ok"}
+    assert carry(config) == [1]
+
+
 def column_told(config: RelayConfig) -> Finding:
     (found,) = [each for each in examine_database(config) if each.subject == "column told"]
     return found

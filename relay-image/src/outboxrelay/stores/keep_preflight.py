@@ -43,7 +43,7 @@ def examine_keep(connection: psycopg.Connection[Any], config: RelayConfig, *, ro
                 level="error",
                 subject="sent table",
                 message=f"TableMissing: there is no table {name} for rows that were sent",
-                remedy="create it, or correct spec.retention.keep.table",
+                remedy="create it (`outboxrelay sql` prints how), or correct spec.retention.keep.table",
                 statements=(*ddl.new_sent_table(config), ddl.sent_grant(config, role=role)),
             )
         ]

@@ -109,8 +109,8 @@ def examine_table(
             Finding(
                 level="error",
                 subject="table",
-                message=f"TableMissing: there is no table {table} ({place(config)})",
-                remedy="create it, or correct spec.databases[].table",
+                message=f"TableMissing: there is no {place(config)}",
+                remedy="create it (`outboxrelay sql` prints how), or correct spec.databases[].table",
                 statements=(*ddl.new_table(config), *ddl.grants(config, role=role)),
             )
         ]

@@ -203,8 +203,7 @@ def inspect(connection: psycopg.Connection[Any], config: RelayConfig) -> dict[st
     if oid is None:
         raise StoreError(
             "TableMissing",
-            f"there is no table {config.table.qualified} ({place(config)});"
-            " create it or correct spec.databases[].table",
+            f"there is no {place(config)}; create it (`outboxrelay sql` prints how), or correct spec.databases[].table",
         )
     types = column_types(connection, oid)
     for name, use in columns_in_use(config):
