@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 from types import TracebackType
-from typing import Self
+from typing import LiteralString, Self
 
 import psycopg
 
@@ -18,14 +18,32 @@ from tests.testbed.services.postgres import Database
 
 RECONNECT_SECONDS = 0.1
 
+# One writer: version, id and commit order are the same.
+_INSERT: LiteralString = """
+  with added as (
+    insert into outbox (aggregatetype, aggregateid, type, payload)
+    select 'order', %(key)s::text, 'Load', jsonb_build_object('key', %(key)s::text, 'version', version)
+    from (select nextval('ledger_version') as version) next
+    returning {row_id} as row_id, aggregateid, payload
+  )
+  insert into ledger
+  select row_id, aggregateid, (payload ->> 'version')::bigint, payload::text from added"""
+
 
 class Load:
-    """Inserts rows over some keys until the `with` block ends; survives the loss of its connection."""
+    """Inserts rows over some keys until the `with` block ends; survives the loss of its connection.
 
-    def __init__(self, database: Database, *, keys: int = 6, rows_per_second: float = 500) -> None:
+    Args:
+        row_id: SQL for the number by which a row is named in the ledger.
+    """
+
+    def __init__(
+        self, database: Database, *, keys: int = 6, rows_per_second: float = 500, row_id: LiteralString = "id"
+    ) -> None:
         self._database = database
         self._keys = keys
         self._pause = 1 / rows_per_second
+        self._insert_sql = _INSERT.format(row_id=row_id)
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="load")
         self._failure: Exception | None = None
@@ -42,8 +60,11 @@ class Load:
     ) -> None:
         self._ending.set()
         self._thread.join(timeout=60)
-        if error is None and self._failure is not None:
+        if self._failure is None:
+            return
+        if error is None:
             raise self._failure
+        error.add_note(f"the load had ended before: {self._failure!r}")
 
     def count(self) -> int:
         """Rows committed so far."""
@@ -61,23 +82,8 @@ class Load:
                 try:
                     with self._database.connect(connect_timeout=2) as connection:
                         while not self._ending.wait(self._pause):
-                            self._insert(connection, f"key-{next(numbers) % self._keys}")
+                            connection.execute(self._insert_sql, {"key": f"key-{next(numbers) % self._keys}"})
                 except psycopg.OperationalError:
                     self._ending.wait(RECONNECT_SECONDS)
         except Exception as failure:  # the thread's outermost boundary: told to the test at the end of the block
             self._failure = failure
-
-    @staticmethod
-    def _insert(connection: psycopg.Connection[tuple[object, ...]], key: str) -> None:
-        # One writer: version, id and commit order are the same.
-        connection.execute(
-            """with added as (
-                 insert into outbox (aggregatetype, aggregateid, type, payload)
-                 select 'order', %(key)s, 'Load', jsonb_build_object('key', %(key)s::text, 'version', version)
-                 from (select nextval('ledger_version') as version) next
-                 returning id, aggregateid, payload
-               )
-               insert into ledger
-               select id, aggregateid, (payload ->> 'version')::bigint, payload::text from added""",
-            {"key": key},
-        )
