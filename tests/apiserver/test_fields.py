@@ -49,6 +49,7 @@ REFUSED: dict[str, tuple[Object, str]] = {
     "database name of 64 characters": (one(name="a" * 64), "spec.databases[0].name: Too long"),
     "no host": (one(host=""), "spec.databases[0].host: Invalid value"),
     "a list of hosts": (one(host="a,b"), "spec.databases[0].host: Invalid value"),
+    "a host with a port": (one(host="db:5432"), "spec.databases[0].host: Invalid value"),
     "a socket directory": (one(host="/run/postgresql"), "spec.databases[0].host: Invalid value"),
     "a connection string for a host": (one(host="x password=y"), "spec.databases[0].host: Invalid value"),
     "port 0": (one(port=0), "spec.databases[0].port: Invalid value: 0"),

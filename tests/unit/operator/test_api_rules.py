@@ -206,13 +206,16 @@ def test_se_05_tls_is_never_less_than_encrypted_unless_it_is_said(tls: dict[str,
     assert spec(databases=[raw]).databases[0].tls.effective_mode == mode
 
 
-@pytest.mark.parametrize("host", ["a,b", "/run/postgresql", "a b", "", "db?x", "-db"])
+@pytest.mark.parametrize("host", ["a,b", "/run/postgresql", "a b", "", "db?x", "-db", "db:5432", "10.0.0.1:5432"])
 def test_a_host_that_libpq_would_take_for_something_else_is_refused(host: str) -> None:
     with pytest.raises(ValidationError):
         spec(databases=[raw_database(host=host)])
 
 
-@pytest.mark.parametrize("host", ["db", "db.shop.svc", "10.0.0.1", "::1", "fd00::1", "DB-1.example.com"])
+@pytest.mark.parametrize(
+    "host",
+    ["db", "db.shop.svc", "10.0.0.1", "::1", "fd00::1", "1:2:3:4:5:6:7:8", "::ffff:10.0.0.1", "DB-1.example.com"],
+)
 def test_hosts(host: str) -> None:
     assert spec(databases=[raw_database(host=host)]).databases[0].host == host
 

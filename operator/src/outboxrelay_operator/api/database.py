@@ -196,7 +196,9 @@ class Table(Model):
 
 class Database(Model):
     name: DnsLabel = Field(description="Unique in this OutboxRelay; becomes part of the names of its Deployments.")
-    host: HostName | None = Field(default=None, description="DNS name or IP address of the PostgreSQL server.")
+    host: HostName | None = Field(
+        default=None, description="DNS name or IP address of the PostgreSQL server, without the port."
+    )
     hosts: tuple[HostName, ...] | None = Field(
         default=None,
         min_length=1,

@@ -31,8 +31,16 @@ Identifier = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[^\x00
 OptionalIdentifier = Annotated[str, Field(max_length=63, pattern=r"^[^\x00-\x1f\x7f]*$")]
 """As `Identifier`; the empty string says that the table has no such column."""
 
-HostName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-zA-Z0-9:]([a-zA-Z0-9._:-]*[a-zA-Z0-9])?$")]
-"""DNS name or IP address. No list, no socket directory: libpq would take `a,b` and `/run` as such."""
+HostName = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=253,
+        pattern=r"^([a-zA-Z0-9]([a-zA-Z0-9._-]*[a-zA-Z0-9])?|[0-9a-fA-F:]*:[0-9a-fA-F:]*:[0-9a-fA-F.]+)$",
+    ),
+]
+"""DNS name or IP address. No list, no socket directory: libpq would take `a,b` and `/run` as such. Nor host:port, which
+it would look up as a name; an IPv6 address has two colons at least."""
 
 BootstrapServer = Annotated[
     str,
