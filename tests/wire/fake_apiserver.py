@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from collections import defaultdict
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
@@ -92,7 +93,9 @@ class FakeApiServer:
 
         self._changes: list[Change] = []
         self._version = 10
-        self._oldest = 0
+        self._oldest: defaultdict[str, int] = defaultdict(int)
+        """Of each plural the version from which on its history is known."""
+
         self._uids = 0
         self._news = asyncio.Condition()
         self._runner: web.AppRunner | None = None
@@ -161,10 +164,11 @@ class FakeApiServer:
         self._version += 1
         self._tell(Change(self._version, plural, before, None))
 
-    def expire(self) -> None:
-        """Forget the history: every watch ends with 410, as after a long pause or a compaction of etcd."""
-        self._oldest = self._version
-        self._changes.clear()
+    def expire(self, *plurals: str) -> None:
+        """Forget the history of these, or of all: their watches end with 410, as after a compaction of etcd."""
+        forgotten = plurals or tuple(plural for kinds in _RESOURCES.values() for plural in kinds)
+        self._oldest |= dict.fromkeys(forgotten, self._version)
+        self._changes = [change for change in self._changes if change.plural not in forgotten]
         self._wake()
 
     def cut(self) -> None:
@@ -261,7 +265,7 @@ class FakeApiServer:
         since = int(request.query["resourceVersion"])
         while True:
             async with self._news:
-                if since < self._oldest and number > self._frozen:
+                if since < self._oldest[plural] and number > self._frozen:
                     error = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}
                     await response.write(_line({"type": "ERROR", "object": error}))
                     return response

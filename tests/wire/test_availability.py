@@ -127,11 +127,31 @@ async def test_os_01_changes_are_seen_through_watches_that_a_proxy_spoils(
             world.server.put("outboxrelays", outbox_relay(replicas=count))
             await world.until(lambda count=count: replicas(world) == count, "the change to be carried out")  # type: ignore[misc]
         await world.until_ready("True", "Flowing")
+        await world.until_calm(rounds=3)
         reads = world.server.count("GET", f"/namespaces/{NAMESPACE}/outboxrelays/shop")
         spoil(world)
         world.server.drop("deployments", NAMESPACE, pair("shop"))
         await world.until(lambda: replicas(world) == 3, "the Deployment to come back")
         assert world.server.count("GET", f"/namespaces/{NAMESPACE}/outboxrelays/shop") > reads
+
+
+@pytest.mark.parametrize("plurals", [(), ("deployments",)], ids=["every watch", "that of Deployments"])
+async def test_os_01_a_deployment_that_went_between_two_lists_comes_back(
+    plurals: tuple[str, ...], world: World
+) -> None:
+    """cases.md OS-01: no list tells what is gone, and resyncs are an hour away."""
+    world.server.put("secrets", secret())
+    world.server.put("outboxrelays", outbox_relay())
+    world.server.put("outboxrelays", outbox_relay("other", dbname="others"))
+    async with operator(world):
+        for name in ("shop", "other"):
+            await world.until_ready("True", "Flowing", name)
+        await world.until_calm(rounds=3)
+        world.server.delivering = False
+        world.server.drop("deployments", NAMESPACE, pair("shop"))
+        world.server.expire(*plurals)
+        world.server.delivering = True
+        await world.until(lambda: replicas(world) == 1, "the Deployment to come back")
 
 
 async def test_os_01_a_resource_that_no_watch_tells_of_is_found(world: World) -> None:

@@ -17,8 +17,7 @@ AUTOSCALING = {
 
 def resource(name: str) -> Object:
     """A pair under autoscaling in a database of its own, all on one server."""
-    database = {"name": "orders", "host": "127.0.0.1", "port": 9, "dbname": name}
-    return outbox_relay(name, databases=[database | {"credentialsSecretRef": {"name": "db"}}], autoscaling=AUTOSCALING)
+    return outbox_relay(name, dbname=name, autoscaling=AUTOSCALING)
 
 
 def replicas(world: World, *names: str) -> list[int | None]:

@@ -27,7 +27,7 @@ async def test_it_asks_nothing_more_once_it_was_told_to_end(
 ) -> None:
     """By its own stop flag kopf goes on for five seconds with what it was about, through a session that is closed."""
     begin(world)
-    informer = Informer(namespace=NAMESPACE, notify=lambda *_: None, clock=time.monotonic)
+    informer = Informer(namespace=NAMESPACE, notify=lambda *_: None, listed=lambda: None, clock=time.monotonic)
     informer.start()
     await world.until(lambda: world.server.count("GET", request_), f"a request for {request_}")
     informer.stop()

@@ -215,8 +215,7 @@ async def test_os_01_what_changed_while_no_operator_ran_is_caught_up_with(world:
     """cases.md OS-01: edited, created and deleted while the operator had no pod."""
 
     def relay(name: str, **spec: object) -> Object:
-        database = {"name": "orders", "host": "127.0.0.1", "port": 9, "dbname": name}
-        return outbox_relay(name, databases=[database | {"credentialsSecretRef": {"name": "db"}}], **spec)
+        return outbox_relay(name, dbname=name, **spec)
 
     def deployment(name: str) -> Object | None:
         return world.stored("deployments", pair_name(relay=name, database="orders", topic="orders"))
@@ -349,9 +348,7 @@ async def test_ol_08_two_hundred_steady_resources_are_not_written(world: World) 
     """cases.md OL-08: the work of a steady fleet does not grow with every measurement."""
     world.server.put("secrets", secret())
     for number in range(200):
-        database = {"name": "orders", "host": "127.0.0.1", "port": 9, "dbname": f"d{number}"}
-        credentials = {"credentialsSecretRef": {"name": "db"}}
-        world.server.put("outboxrelays", outbox_relay(f"r{number}", databases=[database | credentials], replicas=0))
+        world.server.put("outboxrelays", outbox_relay(f"r{number}", dbname=f"d{number}", replicas=0))
     async with operator(world):
         await world.until(
             lambda: all(world.ready(f"r{number}") == ("False", "ScaledToZero") for number in range(200)),
@@ -377,8 +374,7 @@ async def test_a_namespace_that_goes_and_comes_back_concerns_no_other(
         return body | {"metadata": body["metadata"] | {"namespace": "other"}}
 
     def relay_elsewhere() -> Object:
-        database = {"name": "orders", "host": "127.0.0.1", "port": 9, "dbname": "elsewhere"}
-        return elsewhere(outbox_relay(databases=[database | {"credentialsSecretRef": {"name": "db"}}]))
+        return elsewhere(outbox_relay(dbname="elsewhere"))
 
     def deployed_elsewhere() -> list[str]:
         return [

@@ -32,7 +32,7 @@ PATIENCE_SECONDS = 90.0
 """Only bounds what never comes: on a busy machine the informer alone may take half a minute to give up."""
 
 
-def outbox_relay(name: str = "shop", **spec: Any) -> Object:
+def outbox_relay(name: str = "shop", *, dbname: str = "orders", **spec: Any) -> Object:
     """An OutboxRelay of one pair, defaulted as the real API server would."""
     return {
         "apiVersion": "outboxrelay.io/v1alpha1",
@@ -45,7 +45,7 @@ def outbox_relay(name: str = "shop", **spec: Any) -> Object:
                     "name": "orders",
                     "host": "127.0.0.1",
                     "port": 9,
-                    "dbname": "orders",
+                    "dbname": dbname,
                     "credentialsSecretRef": {"name": "db"},
                 }
             ],

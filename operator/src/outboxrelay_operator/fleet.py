@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from outboxrelay_operator.conflicts import Claim, Claims
 from outboxrelay_operator.names import INSTANCE_LABEL, instance_label
-from outboxrelay_operator.observed import Object, Observed, SecretState, Versions
+from outboxrelay_operator.observed import Object, Observed, SecretState, Versions, sign_of
 from outboxrelay_operator.pairs import Key, Pair
 
 
@@ -35,14 +35,13 @@ class Fleet:
         self._stale.add(key)
 
     def told_of_relay(self, key: Key, live: Object | None) -> None:
-        """An event says how a resource is now; None: it is gone, or unclear. Only another spec must be read."""
-        known, meta = self._seen.get(key), (live or {}).get("metadata", {})
-        sign = (meta.get("uid"), meta.get("generation"), meta.get("deletionTimestamp"))
-        if known is None or key in self._being_read or sign != (known.owner.uid, known.generation, None):
+        """An event says how a resource is now; None: it is gone. Only another spec must be read."""
+        known = self._seen.get(key)
+        if live is None or known is None or key in self._being_read or sign_of(live) != known.sign:
             self.invalidate(key)
 
     def told_of_deployment(self, key: Key, live: Object | None) -> None:
-        """An event says how a Deployment is now; None: it is gone, or unclear. Then everything is read again."""
+        """An event says how a Deployment is now; None: it is gone. Then everything is read again."""
         known, meta = self._seen.get(key), (live or {}).get("metadata", {})
         ours = (meta.get("labels") or {}).get(INSTANCE_LABEL) == instance_label(key.name)
         if live is None or known is None or not ours or key in self._being_read:
@@ -55,6 +54,10 @@ class Fleet:
         if key in self._stale or self._clock() >= self._read_again_at.get(key, math.inf):
             return None
         return self._seen.get(key)
+
+    def listing(self) -> None:
+        """All resources are about to be listed, and `saw` follows; what is invalidated from now on is newer."""
+        self._stale.clear()
 
     def reading(self, key: Key) -> None:
         """A read begins; what is invalidated from now on needs another one."""
@@ -87,10 +90,6 @@ class Fleet:
         known = {key: seen for key, seen in self._seen.items() if namespace in (None, key.namespace)}
         gone = known.keys() - versions.keys()
         return [*gone, *(key for key, found in versions.items() if key not in known or known[key].versions != found)]
-
-    def knows(self, key: Key) -> bool:
-        """Whether a resource was read and is not gone."""
-        return key in self._seen
 
     def answered(self) -> None:
         """The resources were listed, or the list was refused: the API server answers for them."""

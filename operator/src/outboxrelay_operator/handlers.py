@@ -26,7 +26,10 @@ from outboxrelay_operator.predicates import News
 logger = logging.getLogger(__name__)
 
 Notify = Callable[[Key, Kind, Object | None], None]
-"""Told which resource has news, of which kind of object, and what that is now; None: it is gone, or unclear."""
+"""Told which resource has news, of which kind of object, and what that is now; None: it is gone."""
+
+Listed = Callable[[], None]
+"""Told of each object that is listed, not watched: what went since the list before, no list tells."""
 
 _BACKOFFS = (1, 2, 3, 5)
 """Seconds between attempts of a request that is refused; after the last one kopf gives up."""
@@ -41,7 +44,7 @@ _GOOD_SECONDS = 60.0
 """kopf gave up within this time: it never got as far as watching."""
 
 
-def registry(notify: Notify) -> kopf.OperatorRegistry:
+def registry(notify: Notify, listed: Listed) -> kopf.OperatorRegistry:
     """The handlers, in a registry that can be made as often as wanted."""
     handlers = kopf.OperatorRegistry()
     news = News()
@@ -52,12 +55,16 @@ def registry(notify: Notify) -> kopf.OperatorRegistry:
 
     @kopf.on.event(GROUP, VERSION, PLURAL, registry=handlers)
     async def relay_event(type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002
+        if type is None:
+            listed()
         key = news.of_relay(type, body)
         if key is not None:
-            notify(key, Kind.OUTBOX_RELAY, None if type is None else _live(type, body))
+            notify(key, Kind.OUTBOX_RELAY, _live(type, body))
 
     @kopf.on.event("apps", "v1", "deployments", registry=handlers)
     async def deployment_event(type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002
+        if type is None:
+            listed()
         key = news.of_deployment(type, body)
         if key is not None:
             notify(key, Kind.DEPLOYMENT, _live(type, body))
@@ -106,13 +113,14 @@ def settings() -> kopf.OperatorSettings:
 class Informer:
     """Watches OutboxRelays and owned Deployments of one namespace, or of the cluster, on a thread of its own.
 
-    `notify` is called on that thread. When kopf gives up (the namespace, or a right in it, is gone) it is started
-    again after a while: other namespaces must not suffer, and this one may come back.
+    `notify` and `listed` are called on that thread. When kopf gives up (the namespace, or a right in it, is gone) it is
+    started again after a while: other namespaces must not suffer, and this one may come back.
     """
 
-    def __init__(self, *, namespace: str | None, notify: Notify, clock: Callable[[], float]) -> None:
+    def __init__(self, *, namespace: str | None, notify: Notify, listed: Listed, clock: Callable[[], float]) -> None:
         self._namespace = namespace
         self._notify = notify
+        self._listed = listed
         self._clock = clock
         self._stop = threading.Event()
         self._ready = threading.Event()
@@ -180,7 +188,7 @@ class Informer:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: logger.debug("%s", context["message"]))
         operating = kopf.operator(
             # A new registry knows nothing of what was seen before: everything is news again.
-            registry=registry(self._notify),
+            registry=registry(self._notify, self._listed),
             settings=settings(),
             standalone=True,
             clusterwide=self._namespace is None,

@@ -19,6 +19,16 @@ Versions = frozenset[tuple[str, str, str]]
 """Kind, name and resourceVersion of an OutboxRelay and of all its objects."""
 
 
+Sign = tuple[object, object, object]
+"""Differs if an object is another one, wants something else, or goes."""
+
+
+def sign_of(body: Mapping[str, Any]) -> Sign:
+    """What of an object's metadata no write of a status, a label or an annotation changes."""
+    meta = body["metadata"]
+    return meta.get("uid"), meta.get("generation"), meta.get("deletionTimestamp")
+
+
 @dataclass(frozen=True, slots=True)
 class SecretState:
     """What may be known of a Secret: not its values."""
@@ -34,6 +44,7 @@ class Observed:
     """One OutboxRelay as last seen. What the operator itself applied is put in, so that it stays true."""
 
     owner: Owner
+    sign: Sign
     generation: int
     spec: OutboxRelaySpec | None
     """None if it breaks a rule; then `problem` says which."""
@@ -103,6 +114,7 @@ def parse(relay: Object) -> Observed:
     spec, problem = _spec(relay.get("spec") or {})
     return Observed(
         owner=owner,
+        sign=sign_of(relay),
         generation=meta.get("generation") or 1,
         spec=spec,
         problem=problem,

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from outboxrelay_operator.api import KIND
+from outboxrelay_operator.observed import Sign, sign_of
 from outboxrelay_operator.pairs import Key
 
 Body = Mapping[str, Any]
@@ -18,7 +19,7 @@ class News:
     """Remembers what was last seen of each object."""
 
     def __init__(self) -> None:
-        self._relays: dict[Key, object] = {}
+        self._relays: dict[Key, Sign] = {}
         self._deployments: dict[tuple[str, str], tuple[Key, object]] = {}
 
     def of_relay(self, event: str | None, body: Body) -> Key | None:
@@ -28,9 +29,8 @@ class News:
         if event == "DELETED":
             self._relays.pop(key, None)
             return key
-        sign = (meta.get("uid"), meta.get("generation"), meta.get("deletionTimestamp"))
-        # One that is listed anew may have lost a Deployment meanwhile, which no list tells of.
-        if event is not None and self._relays.get(key) == sign:
+        sign = sign_of(body)
+        if self._relays.get(key) == sign:
             return None
         self._relays[key] = sign
         return key
@@ -47,9 +47,7 @@ class News:
         if key is None:
             return None
         sign = (
-            meta.get("uid"),
-            meta.get("generation"),
-            meta.get("deletionTimestamp"),
+            sign_of(body),
             meta.get("labels"),
             meta.get("ownerReferences"),
             status.get("observedGeneration"),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ from outboxrelay_operator.connections import Connections
 from outboxrelay_operator.desired.deployment import RelayImage
 from outboxrelay_operator.desired.relay_config import STATUS_PORT
 from outboxrelay_operator.fleet import Fleet
-from outboxrelay_operator.gather import survey
+from outboxrelay_operator.gather import complete, survey
 from outboxrelay_operator.handlers import Informer
 from outboxrelay_operator.health import Check, HealthServer
 from outboxrelay_operator.installed import InstalledSchema
@@ -26,7 +27,7 @@ from outboxrelay_operator.measure.relays import RelayMeasurer
 from outboxrelay_operator.measure.resolve import Resolver, look_up, settings_of_this_machine
 from outboxrelay_operator.memory import Memory
 from outboxrelay_operator.metrics import Metrics
-from outboxrelay_operator.observed import Object, parse
+from outboxrelay_operator.observed import Object, Observed, Versions, parse
 from outboxrelay_operator.pairs import Key
 from outboxrelay_operator.reconcile import Reconciler
 from outboxrelay_operator.rollouts import Rollouts
@@ -43,10 +44,11 @@ INFORMER_SECONDS = 2.0
 SILENCE_SECONDS = 180.0
 """How long the queue or the API server may be silent before the process counts as dead."""
 
-START_RETRY_SECONDS = 5.0
+RETRY_SECONDS = 5.0
+"""Until the API server is asked again for what the operator cannot do without."""
 
 GATHER_SECONDS = 0.5
-"""How long to wait for more news of a resource, so that one status tells of a whole round of measurements."""
+"""How long to wait for more news: so one status tells of a whole round of measurements."""
 
 SHOWN_FIELDS = 10
 
@@ -76,7 +78,7 @@ class Operator:
             fields_missing=lambda: len(installed.missing),
         )
         kube = await connect(observe=metrics.requested)
-        loop = asyncio.get_running_loop()
+        loop, listed = asyncio.get_running_loop(), asyncio.Event()
 
         def changed(key: Key, kind: Kind, live: Object | None) -> None:
             (fleet.told_of_deployment if kind is Kind.DEPLOYMENT else fleet.told_of_relay)(key, live)
@@ -86,6 +88,7 @@ class Operator:
             Informer(
                 namespace=namespace,
                 notify=lambda key, kind, live: _call(loop, lambda: changed(key, kind, live)),
+                listed=lambda: _call(loop, listed.set),
                 clock=self.clock,
             )
             for namespace in self._scopes
@@ -107,6 +110,7 @@ class Operator:
             installed=installed,
             election=election,
             informers=informers,
+            listed=listed,
         )
         health = HealthServer(
             port=self.settings.listen_port,
@@ -178,7 +182,7 @@ class Operator:
             usable = [await self._listable(kube, namespace, complaints) for namespace in self._scopes]
             if any(usable):
                 return
-            await asyncio.sleep(START_RETRY_SECONDS)
+            await asyncio.sleep(RETRY_SECONDS)
 
     async def _listable(self, kube: Kube, namespace: str | None, complaints: Complaints) -> bool:
         listable = True
@@ -260,27 +264,33 @@ class Operator:
 
     async def _resync(self, parts: _Parts, complaints: Complaints) -> None:
         """Find what no watch told of, and read that again."""
+        well = True
         while True:
-            await asyncio.sleep(self.settings.resync_seconds * (0.5 + 0.5 * self.chance()))
+            pause = self.settings.resync_seconds * (0.5 + 0.5 * self.chance()) if well else RETRY_SECONDS
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await parts.listed.wait()
+                    await asyncio.sleep(GATHER_SECONDS)
+            parts.listed.clear()
             await self._learn_schema(parts, complaints)
-            for namespace in self._scopes:
-                for key in await self._differing(parts, namespace, complaints):
-                    parts.fleet.invalidate(key)
-                    parts.queue.add(key)
+            well = all([await self._compare(parts, namespace, complaints) for namespace in self._scopes])
 
-    async def _differing(self, parts: _Parts, namespace: str | None, complaints: Complaints) -> list[Key]:
-        """The resources that are not as remembered; all that are known, if that cannot be found out."""
+    async def _compare(self, parts: _Parts, namespace: str | None, complaints: Complaints) -> bool:
+        """Read again what is not as remembered; returns whether the API server was able to say."""
         about = f"comparing the OutboxRelays of {namespace or 'the cluster'} with what is remembered"
+        versions: Mapping[Key, Versions] = {}
         try:
             versions = await survey(parts.kube, namespace)
+            complaints.settle(about)
         except KubeError as error:
-            if error.refused:
-                parts.fleet.answered()
-            complaints.complain(about, f"{error}; each OutboxRelay is read instead")
-            return parts.fleet.differing(namespace, {})
-        complaints.settle(about)
+            complaints.complain(about, f"{error}; {'each of them is read' if error.refused else 'it is tried again'}")
+            if not error.refused:
+                return False
         parts.fleet.answered()
-        return parts.fleet.differing(namespace, versions)
+        for key in parts.fleet.differing(namespace, versions):
+            parts.fleet.invalidate(key)
+            parts.queue.add(key)
+        return True
 
     async def _learn_schema(self, parts: _Parts, complaints: Complaints) -> None:
         """Compare the installed CRD with what this operator knows: OL-11, HP-02."""
@@ -304,7 +314,9 @@ class Operator:
         )
 
     async def _list(self, parts: _Parts, complaints: Complaints) -> list[Key]:
-        """Know every resource before the first is worked on: who is older decides conflicts. Returns new ones."""
+        """Know every resource before the first is worked on: who is older decides conflicts. Returns all."""
+        parts.fleet.listing()
+        parts.listed.clear()
         found: list[Key] = []
         for namespace in self._scopes:
             about = f"listing OutboxRelays of {namespace or 'the cluster'}"
@@ -317,22 +329,34 @@ class Operator:
                 complaints.complain(about, f"{error}; it is listed again, and served as soon as it can be watched")
                 continue
             parts.fleet.answered()
-            for relay in relays:
-                key = Key(relay["metadata"]["namespace"], relay["metadata"]["name"])
-                if not parts.fleet.knows(key):
-                    self._discovered(parts, key, relay)
-                    found.append(key)
+            found += [Key(relay["metadata"]["namespace"], relay["metadata"]["name"]) for relay in relays]
+            await self._remember(parts, namespace, relays)
+        for key in found:
+            parts.queue.add(key)
         return found
 
     @staticmethod
-    def _discovered(parts: _Parts, key: Key, relay: Object) -> None:
+    async def _remember(parts: _Parts, namespace: str | None, relays: list[Object]) -> None:
+        """What is not remembered after this, the first pass of each resource reads."""
+        observed: list[Observed] = []
+        for relay in relays:
+            try:
+                one = parse(relay)
+                parts.fleet.claim(one)
+            except Exception:
+                # One resource must not keep all others from being served; its own passes tell what is wrong.
+                key = f"{relay['metadata']['namespace']}/{relay['metadata']['name']}"
+                logger.exception("OutboxRelay %s cannot be understood; it is tried again", key)
+                continue
+            if not relay["metadata"].get("deletionTimestamp"):
+                observed.append(one)
         try:
-            parts.fleet.claim(parse(relay))
-        except Exception:
-            # One resource must not keep all others from being served; its own passes tell what is wrong.
-            logger.exception("OutboxRelay %s cannot be understood; it is tried again", key)
-        parts.fleet.invalidate(key)
-        parts.queue.add(key)
+            await complete(parts.kube, namespace, observed)
+        except KubeError as error:
+            logger.warning("%s; the objects of each OutboxRelay are read instead", error)
+            return
+        for one in observed:
+            parts.fleet.saw(one)
 
     async def _worker(self, queue: WorkQueue[Key], reconciler: Reconciler, metrics: Metrics) -> None:
         while (key := await queue.take()) is not None:
@@ -360,6 +384,8 @@ class _Parts:
     installed: InstalledSchema
     election: Election
     informers: list[Informer]
+    listed: asyncio.Event
+    """Set when a watch begins anew: what went since it ended is told by none."""
 
 
 def _call(loop: asyncio.AbstractEventLoop, work: Callable[[], None]) -> None:

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from outboxrelay_operator.fleet import Fleet
-from outboxrelay_operator.gather import gather, survey
+from outboxrelay_operator.gather import complete, gather, survey
 from outboxrelay_operator.kube import Kind, Object
 from outboxrelay_operator.names import labels, shared_name
+from outboxrelay_operator.observed import parse
 from outboxrelay_operator.pairs import Key
 from tests.unit.operator.builders import KEY, OWNER, relay
 from tests.unit.operator.fake_kube import FakeKube
@@ -124,6 +125,48 @@ class TestEvents:
         going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
         fleet.told_of_relay(KEY, going)
         assert fleet.seen(KEY) is None
+
+
+class TestStart:
+    """A fleet is known from a few lists, however large it is."""
+
+    @pytest.mark.parametrize("namespace", [None, KEY.namespace])
+    async def test_a_resource_is_known_as_if_it_had_been_read(self, kube: FakeKube, namespace: str | None) -> None:
+        other = relay()
+        other["metadata"] |= {"name": "another"}
+        kube.put(Kind.OUTBOX_RELAY, other)
+        kube.put(Kind.DEPLOYMENT, deployment("of-another", labels=labels("another")))
+        kube.put(Kind.DEPLOYMENT, deployment("of-nobody-there", labels=labels("gone")))
+        listed = [parse(body) for body in await kube.list(Kind.OUTBOX_RELAY, namespace)]
+        lists = len(kube.lists)
+        await complete(kube, namespace, listed)
+        assert listed == [await gather(kube, KEY), await gather(kube, Key(KEY.namespace, "another"))]
+        assert len(kube.lists) == lists + len(_OWNED) - 1 + 2 * 2
+
+    async def test_a_config_map_with_another_name_is_not_the_resources_own(self, kube: FakeKube) -> None:
+        meta = {"namespace": KEY.namespace, "name": "copy", "labels": labels(KEY.name)}
+        kube.put(Kind.CONFIG_MAP, {"kind": "ConfigMap", "metadata": meta})
+        [found] = [parse(body) for body in await kube.list(Kind.OUTBOX_RELAY, None)]
+        await complete(kube, None, [found])
+        assert found.shared["ConfigMap"]["metadata"]["name"] == shared_name(KEY.name)
+
+    async def test_what_is_told_meanwhile_needs_a_read(self, kube: FakeKube) -> None:
+        fleet = Fleet(clock=lambda: 0.0)
+        fleet.invalidate(KEY)
+        fleet.listing()
+        [body] = await kube.list(Kind.OUTBOX_RELAY, None)
+        observed = parse(deepcopy(body))
+        fleet.told_of_relay(KEY, body)
+        fleet.saw(observed)
+        assert fleet.seen(KEY) is None
+
+    async def test_what_was_told_before_needs_none(self, kube: FakeKube) -> None:
+        fleet = Fleet(clock=lambda: 0.0)
+        fleet.invalidate(KEY)
+        fleet.listing()
+        [body] = await kube.list(Kind.OUTBOX_RELAY, None)
+        fleet.saw(parse(body))
+        assert fleet.seen(KEY) is not None
 
 
 class TestSurvey:

@@ -31,7 +31,7 @@ class FakeInformer(Informer):
 def test_a_watch_that_has_lasted_is_not_failing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handlers, "_PAUSES", (0.01,))
     now = [1000.0]
-    informer = FakeInformer(namespace=None, notify=lambda *_: None, clock=lambda: now[0])
+    informer = FakeInformer(namespace=None, notify=lambda *_: None, listed=lambda: None, clock=lambda: now[0])
     informer.start()
     try:
         assert informer.watching.wait(10)

@@ -30,13 +30,6 @@ def test_ol_08_status_labels_and_annotations_of_a_resource_are_no_news() -> None
     assert news.of_relay("MODIFIED", body) is None
 
 
-def test_os_01_a_resource_that_is_listed_anew_is_news() -> None:
-    """cases.md OS-01: what was deleted while no watch listened is told by no list."""
-    news = News()
-    assert news.of_relay(None, relay()) == KEY
-    assert news.of_relay(None, relay()) == KEY
-
-
 def test_a_resource_that_goes_or_comes_back_is_news() -> None:
     news = News()
     news.of_relay(None, relay())
