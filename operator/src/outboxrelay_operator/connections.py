@@ -161,7 +161,11 @@ class Connections:
             self._note(demand, -1)
         for demand in after:
             self._note(demand, 1)
-            self._servers[demand.server].limits |= limits_for(demand, per_server=self._per_server)
+            limits = self._servers[demand.server].limits
+            for scope in demand.scopes if demand.limits is not None else ():
+                # It may be limited no more.
+                limits.pop(scope, None)
+            limits |= limits_for(demand, per_server=self._per_server)
         return {other for server in _servers(before, after) for other in self._share_out(server)} - {key}
 
     def granted(self, key: Key) -> Mapping[str, Grant]:

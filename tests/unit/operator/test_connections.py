@@ -195,3 +195,11 @@ class TestConnections:
         self.ask(connections, demand("a", 9, limits=limits(8)))
         self.ask(connections, demand("a", 9, limits=None))
         assert self.relays(connections, "a") == 4
+
+    @pytest.mark.parametrize("limited", ["database", "role"])
+    def test_a_limit_that_was_taken_away_limits_nobody(self, limited: str) -> None:
+        connections = Connections()
+        self.ask(connections, demand("a", 9, limits=limits(**{limited: 4})))
+        assert self.relays(connections, "a") == 2
+        self.ask(connections, demand("a", 9, limits=limits()))
+        assert self.relays(connections, "a") == 9
