@@ -34,6 +34,8 @@ class _Known:
     """What was read of one Secret."""
 
     at: float
+    """When it was asked for: what happened while the answer was on its way may not be in it."""
+
     state: SecretState | None
     values: dict[str, bytes] | None = field(repr=False)
     """None: not kept."""
@@ -63,11 +65,11 @@ class SecretReader:
         A Secret that cannot be read has a state that says so, since others may well be readable: a Role may name
         some of them only. Raises `KubeError` if the API server answers nobody.
         """
-        known = self._known.get((namespace, name))
-        if known is not None and known.at + max_age > self._clock():
+        known, after = self._known.get((namespace, name)), self._clock() - max_age
+        if known is not None and known.at > after:
             return known.state
         try:
-            return (await self._read((namespace, name))).state
+            return (await self._read((namespace, name), after=after)).state
         except KubeError as error:
             if error.status in _NOT_ABOUT_THE_SECRET:
                 raise
@@ -84,17 +86,17 @@ class SecretReader:
         known = self._known.get(where)
         self._logins.add(where)
         if newest or known is None or known.values is None:
-            known = await self._read(where)
+            known = await self._read(where, after=self._clock())
         return known.values
 
-    async def _read(self, where: _Where) -> _Known:
-        """Ask the API server, once for all who want to know at the same time."""
-        began = self._clock()
+    async def _read(self, where: _Where, *, after: float) -> _Known:
+        """What the API server was asked for after some time: once for all who want to know at the same time."""
         async with self._locks.setdefault(where, asyncio.Lock()):
             known = self._known.get(where)
-            return known if known is not None and known.at > began else await self._ask(where)
+            return known if known is not None and known.at > after else await self._ask(where)
 
     async def _ask(self, where: _Where) -> _Known:
+        asked = self._clock()
         secret = await self._kube.get(Kind.SECRET, *where)
         values: dict[str, bytes] = {}
         for key, text in ((secret or {}).get("data") or {}).items():
@@ -105,16 +107,17 @@ class SecretReader:
         state = None
         if secret is not None:
             state = SecretState(version=str(secret["metadata"].get("resourceVersion", "")), keys=frozenset(values))
-        return self._note(where, state, values if secret is not None and where in self._logins else None)
+        kept = values if secret is not None and where in self._logins else None
+        return self._note(where, _Known(asked, state, kept))
 
-    def _note(self, where: _Where, state: SecretState | None, values: dict[str, bytes] | None) -> _Known:
+    def _note(self, where: _Where, known: _Known) -> _Known:
         now = self._clock()
         if now >= self._forget_at:
             # What nobody asked for since the last time is no longer named by any resource.
             horizon = self._forget_at - 2 * _FORGET_SECONDS
-            self._known = {where: known for where, known in self._known.items() if known.at >= horizon}
+            self._known = {where: one for where, one in self._known.items() if one.at >= horizon}
             self._logins &= self._known.keys()
             self._locks = {where: lock for where, lock in self._locks.items() if lock.locked()}
             self._forget_at = now + _FORGET_SECONDS
-        known = self._known[where] = _Known(now, state, values)
+        self._known[where] = known
         return known

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import itertools
 import re
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -248,6 +249,21 @@ class TestSecretReader:
         answering.set()
         assert len({state.version for state in await asyncio.gather(*asking) if state is not None}) == 1
         assert kube.asked == ["s"]
+
+    async def test_what_was_asked_for_before_is_not_the_newest(self) -> None:
+        kube, times = FakeKube(), itertools.count()
+        reader = SecretReader(kube, clock=lambda: float(next(times)))
+        late = self.secret(password="old")
+        kube.put(Kind.SECRET, late)
+        kube.answers[Kind.SECRET, "ns", "s"] = deepcopy(late)
+        kube.put(Kind.SECRET, self.secret(password="new"))
+        kube.answering = asyncio.Event()
+        first = asyncio.create_task(reader.values("ns", "s", newest=True))
+        await asyncio.sleep(0)
+        second = asyncio.create_task(reader.values("ns", "s", newest=True))
+        await asyncio.sleep(0)
+        kube.answering.set()
+        assert (await first, await second) == ({"password": b"old"}, {"password": b"new"})
 
     async def test_a_key_that_is_no_base64_counts_as_missing(self) -> None:
         kube = FakeKube()
