@@ -71,10 +71,14 @@ class PairFacts:
         reports = (pod.fresh_report(self.now) for pod in pods)
         return tuple(report for report in reports if report is not None)
 
+    def silent(self, pods: tuple[PodState, ...]) -> bool:
+        """Whether one of these pods is ready and says nothing, so that what the others say is not all there is."""
+        return any(pod.ready and pod.fresh_report(self.now) is None for pod in pods)
+
     @property
     def unowned_lanes(self) -> frozenset[int]:
         """Lanes that no relay owns although one reaches both ends; none if a ready pod may own them unheard."""
-        if any(pod.ready and pod.fresh_report(self.now) is None for pod in self.pods):
+        if self.silent(self.pods):
             return frozenset()
         reports = self.reports(self.pods)
         if not any(report.database.ok and report.broker.ok for report in reports):

@@ -119,7 +119,7 @@ def _pair_status(facts: PairFacts, finding: Finding) -> PairStatus:
     deployment = facts.deployment
     lag = None if backlog is None else backlog.lag_seconds
     reports = facts.reports(facts.live_pods)
-    counted = bool(reports) or _certainly_no_pods(facts)
+    counted = (bool(reports) and not facts.silent(facts.live_pods)) or _certainly_no_pods(facts)
     return PairStatus(
         name=facts.pair.name,
         database=facts.pair.database.name,

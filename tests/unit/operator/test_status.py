@@ -189,6 +189,15 @@ def test_a_conflict_that_only_the_database_knows_is_shown_with_its_numbers() -> 
     assert (result["backlog"], result["pairs"][0]["desiredReplicas"]) == (7, 1)
 
 
+def test_dv_13_what_one_of_the_relays_does_not_say_is_not_known_of_all() -> None:
+    """cases.md DV-13: the rows that are parked, or went to the dead-letter topic, may be those of the silent one."""
+    result = status(facts(pods=(pod(), pod(name="relay-1", uid="uid-2", report=None))))
+    for field in ("parked", "haltedLanes", "deadLettered"):
+        assert field not in result["pairs"][0]
+    starting = pod(name="relay-1", uid="uid-2", report=None, ready=False)
+    assert status(facts(pods=(pod(), starting)))["pairs"][0]["parked"] == 0
+
+
 def test_suspended_pairs_are_still_measured() -> None:
     result = status(
         facts(suspended=True, desired_replicas=0, pods=(), deployment=state(replicas=0, ready=0), rates=Rates(sent=0.0))
