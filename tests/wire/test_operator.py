@@ -247,6 +247,17 @@ async def test_os_01_drift_that_no_watch_reported_is_found_by_the_resync(world: 
         await world.until(lambda: world.stored("configmaps", "shop-relays"), "the config map is back")
 
 
+async def test_where_objects_may_not_be_listed_each_resource_is_read(world: World) -> None:
+    """As with a Role of an older release: at a start, and by the resync."""
+    world.server.put("secrets", secret())
+    world.server.put("outboxrelays", outbox_relay())
+    world.server.forbidden.add("networkpolicies")
+    async with operator(world, resync_seconds=2.0):
+        await world.until_ready("True", "Flowing")
+        world.server.drop("configmaps", NAMESPACE, "shop-relays")
+        await world.until(lambda: world.stored("configmaps", "shop-relays"), "the config map is back")
+
+
 async def test_os_05_the_second_operator_waits_and_takes_over(world: World) -> None:
     """cases.md OS-05: as with two replicas, and as in a rolling update."""
     world.server.put("secrets", secret())
