@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -193,10 +193,46 @@ class Stage:
 
     def wait_ready(self, name: str, *, seconds: float = START_SECONDS, namespace: str | None = None) -> Object:
         """Wait until every pair is ready, and that is said of the spec as it is now; returns the status."""
-        return eventually(
-            lambda: ready_status(self.api.get("OutboxRelay", name, namespace=namespace or self.namespace)),
+        resource = self.api.get("OutboxRelay", name, namespace=namespace or self.namespace)
+        generation = resource["metadata"]["generation"]
+        return self.wait_status(
+            name,
+            lambda status: (
+                status.get("observedGeneration", 0) >= generation and condition(status, "Ready").get("status") == "True"
+            ),
+            what="every pair to be ready",
             seconds=seconds,
-            what=f"{name} to be ready",
+            namespace=namespace,
+        )
+
+    def wait_told(self, name: str, *, seconds: float = REACT_SECONDS, **conditions: tuple[str, str]) -> Object:
+        """Wait until conditions have these statuses and reasons, all at once; returns the status of the resource."""
+        return self.wait_status(
+            name,
+            lambda status: all(verdict_of(status, kind) == wanted for kind, wanted in conditions.items()),
+            what=f"the conditions {conditions}",
+            seconds=seconds,
+        )
+
+    def wait_status(
+        self,
+        name: str,
+        holds: Callable[[Object], object],
+        *,
+        what: str,
+        seconds: float = REACT_SECONDS,
+        namespace: str | None = None,
+    ) -> Object:
+        """Wait until `holds` is true of the status of an OutboxRelay; returns the one it was true of."""
+
+        def found() -> Object | None:
+            status = self.status(name, namespace=namespace)
+            return status if holds(status) else None
+
+        return eventually(
+            found,
+            seconds=seconds,
+            what=f"the status of {name} to tell: {what}",
             detail=lambda: json.dumps(self.status(name, namespace=namespace), indent=1),
         )
 
@@ -292,11 +328,10 @@ def condition(status: Object, kind: str) -> Object:
     return found
 
 
-def ready_status(resource: Object) -> Object | None:
-    """The status if it says that every pair is ready, and not of an earlier spec."""
-    status: Object = resource.get("status") or {}
-    current = status.get("observedGeneration") == resource["metadata"]["generation"]
-    return status if current and condition(status, "Ready").get("status") == "True" else None
+def verdict_of(status: Object, kind: str) -> tuple[str | None, str | None]:
+    """Status and reason of one condition."""
+    found = condition(status, kind)
+    return found.get("status"), found.get("reason")
 
 
 def pair_status(status: Object, *, database: str, topic: str) -> Object:

@@ -147,13 +147,9 @@ def _wait_for(stage: Stage, count: int, *, seconds: float) -> None:
 
 
 def _wait_ready_replicas(stage: Stage, name: str, count: int) -> None:
-    def reached() -> bool:
-        status = stage.status(name)
-        return bool(status.get("readyReplicas") == count == status.get("replicasPerPair"))
-
-    eventually(
-        reached,
+    stage.wait_status(
+        name,
+        lambda status: status.get("readyReplicas") == count == status.get("replicasPerPair"),
+        what=f"{count} relays",
         seconds=START_SECONDS,
-        what=f"{count} relays of {name}",
-        detail=lambda: json.dumps(stage.status(name), indent=1),
     )

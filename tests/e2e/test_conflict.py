@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tests.e2e.stage import REACT_SECONDS, Stage, condition, out_of_order, pair_status, written
 from tests.testbed.relays import topic
-from tests.testbed.services.eventually import eventually
 
 
 def test_ol_05_the_younger_waits_and_takes_over(stage: Stage) -> None:
@@ -21,19 +20,16 @@ def test_ol_05_the_younger_waits_and_takes_over(stage: Stage) -> None:
     # The same server under another spelling of its name; and one table that is the younger's alone.
     spelt = stage.database("shared", host=f"postgres.{stage.namespace}.svc.cluster.local")
     stage.api.create(stage.relay("younger", databases=[spelt, stage.database("unshared")], topics=topics))
-    status = eventually(
-        lambda: s if condition(s := stage.status("younger"), "Conflict").get("status") == "True" else None,
-        seconds=REACT_SECONDS,
-        what="the conflict to be told",
-    )
+    status = stage.wait_told("younger", Conflict=("True", "Conflict"))
     assert f"{stage.namespace}/older" in condition(status, "Conflict")["message"]
     assert condition(status, "Ready")["status"] == "False"
     assert pair_status(status, database="shared", topic="shared")["reason"] == "Conflict"
     assert stage.deployment("younger", database="shared", topic="shared") is None
-    eventually(
-        lambda: pair_status(stage.status("younger"), database="unshared", topic="unshared")["ready"],
+    stage.wait_status(
+        "younger",
+        lambda status: pair_status(status, database="unshared", topic="unshared")["ready"],
+        what="its own table is served",
         seconds=2 * REACT_SECONDS,
-        what="the younger's own table to be served",
     )
     assert condition(stage.status("older"), "Conflict")["status"] == "False"
     assert condition(stage.status("older"), "Ready")["status"] == "True"
@@ -63,18 +59,13 @@ def test_ol_05_the_relays_guard_what_names_cannot_tell(stage: Stage) -> None:
         "aliased", host=address, tls={"mode": "verify-ca", "caSecretRef": {"name": "postgres-ca"}}
     )
     stage.api.create(stage.relay("numbered", databases=[by_address], topics=topics))
-    pair = eventually(
-        lambda: (
-            p
-            if (p := pair_status(stage.status("numbered"), database="aliased", topic="aliased")).get("reason")
-            == "Conflict"
-            else None
-        ),
+    status = stage.wait_status(
+        "numbered",
+        lambda status: pair_status(status, database="aliased", topic="aliased").get("reason") == "Conflict",
+        what="the relay's own guard",
         seconds=2 * REACT_SECONDS,
-        what="the relay's own guard to be told",
-        detail=lambda: str(stage.status("numbered")),
     )
-    assert pair["ready"] is False
+    assert pair_status(status, database="aliased", topic="aliased")["ready"] is False
     assert condition(stage.status("named"), "Ready")["status"] == "True"
 
     stage.write("aliased", rows=100)

@@ -150,14 +150,10 @@ def test_reason(fault: Fault, broken: Stage) -> None:
 
 def test_what_is_not_known_is_absent(broken: Stage) -> None:
     """A backlog that nobody can count is not 0, neither in the pair nor in the sum."""
-    status = eventually(
-        lambda: (
-            status
-            if "backlog" in pair_status(status := broken.status(RELAY), database=HEALTHY, topic=HEALTHY)
-            else None
-        ),
-        seconds=REACT_SECONDS,
-        what="the healthy pair to be measured",
+    status = broken.wait_status(
+        RELAY,
+        lambda status: "backlog" in pair_status(status, database=HEALTHY, topic=HEALTHY),
+        what="the healthy pair is measured",
     )
     for name in ("wrong-password", "unreachable", "no-table", "no-secret"):
         pair = pair_status(status, database=name, topic=name)

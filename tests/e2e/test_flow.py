@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 from outboxrelay.report import RelayReport
@@ -59,14 +58,12 @@ def test_rows_arrive_and_leave_the_table(stage: Stage) -> None:
         "PodsHealthy": "True",
         "Conflict": "False",
     }
-
-    def told() -> Object | None:
-        status = stage.status("flow")
-        conditions = {item["type"]: item["status"] for item in status["conditions"]}
-        return status if conditions == wanted and status.get("backlog") == 0 else None
-
-    status = eventually(
-        told, seconds=REACT_SECONDS, what="all to be well", detail=lambda: json.dumps(stage.status("flow"), indent=1)
+    status = stage.wait_status(
+        "flow",
+        lambda status: (
+            {item["type"]: item["status"] for item in status["conditions"]} == wanted and status.get("backlog") == 0
+        ),
+        what="all is well",
     )
     assert status["lagSeconds"] == 0
     assert (status["backlogExact"], status["lagExact"]) == (True, True)
@@ -93,22 +90,16 @@ def test_suspend_stops_and_backlog_and_lag_are_still_told(stage: Stage) -> None:
     stage.serve("pause")
 
     stage.api.merge("OutboxRelay", "pause", {"spec": {"suspend": True}}, namespace=stage.namespace)
-    eventually(
-        lambda: condition(stage.status("pause"), "Ready").get("reason") == "Suspended",
-        seconds=REACT_SECONDS,
-        what="the suspension to be told",
-    )
+    stage.wait_told("pause", Ready=("False", "Suspended"))
     # A pod that is still on its way out may send what is written meanwhile.
     eventually(lambda: not stage.all_relay_pods("pause"), seconds=START_SECONDS, what="the last relay to be gone")
     stage.write("pause", rows=250)
 
-    def rising() -> bool:
-        pair = pair_status(stage.status("pause"), database="pause", topic="pause")
+    def rising(status: Object) -> bool:
+        pair = pair_status(status, database="pause", topic="pause")
         return pair.get("backlog") == 250 and pair.get("lagSeconds", 0) >= 3
 
-    eventually(
-        rising, seconds=REACT_SECONDS, what="backlog and lag to show", detail=lambda: json.dumps(stage.status("pause"))
-    )
+    stage.wait_status("pause", rising, what="backlog and lag")
     assert stage.count("pause") == 250
     shown = stage.cluster.kubectl("-n", stage.namespace, "get", "obr", "pause")
     assert "250" in shown.splitlines()[1].split()
@@ -117,7 +108,7 @@ def test_suspend_stops_and_backlog_and_lag_are_still_told(stage: Stage) -> None:
     stage.wait_ready("pause")
     messages = stage.wait_delivered("pause", written(rows=250))
     assert out_of_order(messages) == []
-    eventually(lambda: stage.status("pause").get("backlog") == 0, seconds=REACT_SECONDS, what="backlog to be gone")
+    stage.wait_status("pause", lambda status: status.get("backlog") == 0, what="no backlog")
 
 
 def test_scaling_under_load_loses_and_reorders_nothing(stage: Stage) -> None:
@@ -154,18 +145,12 @@ def test_scaling_under_load_loses_and_reorders_nothing(stage: Stage) -> None:
 
         broker = ("exec", "-n", stage.namespace, "deploy/kafka", "--", "broker")
         stage.cluster.kubectl(*broker, "stop", timeout=180)
-        pair = eventually(
-            lambda: (
-                p
-                if (p := pair_status(stage.status("scale"), database="scale", topic="scale"))["reason"]
-                == "BrokerUnreachable"
-                else None
-            ),
-            seconds=REACT_SECONDS,
-            what="the broker's outage to be told",
-            detail=lambda: json.dumps(stage.status("scale"), indent=1),
+        status = stage.wait_status(
+            "scale",
+            lambda status: pair_status(status, database="scale", topic="scale")["reason"] == "BrokerUnreachable",
+            what="the broker's outage",
         )
-        assert pair["ready"] is False
+        assert pair_status(status, database="scale", topic="scale")["ready"] is False
         stage.cluster.kubectl(*broker, "start", timeout=180)
         stage.wait_ready("scale", seconds=REACT_SECONDS)
         _scale(stage, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.e2e.stage import REACT_SECONDS, Stage, condition, pair_status, uids, written
+from tests.e2e.stage import REACT_SECONDS, Stage, pair_status, uids, written
 from tests.testbed.relays import topic
 from tests.testbed.services.eventually import eventually
 
@@ -33,17 +33,8 @@ def test_kf_03_a_login_to_kafka_is_refused_mended_and_rotated_without_a_restart(
     stage.api.create(body)
     stage.write("secured", rows=50)
 
-    def refused() -> bool:
-        status = stage.status(RELAY)
-        reachable = condition(status, "BrokerReachable")
-        return pair_status(status, database="secured", topic="secured").get(
-            "reason"
-        ) == "BrokerAuthenticationFailed" and (reachable.get("status"), reachable.get("reason")) == (
-            "False",
-            "BrokerAuthenticationFailed",
-        )
-
-    eventually(refused, seconds=120, what="the refused login", detail=lambda: json.dumps(stage.status(RELAY)))
+    status = stage.wait_told(RELAY, BrokerReachable=("False", "BrokerAuthenticationFailed"), seconds=120)
+    assert pair_status(status, database="secured", topic="secured")["reason"] == "BrokerAuthenticationFailed"
     pods = uids(stage.relay_pods(RELAY))
 
     stage.put_secret("kafka-login", username=USER, password=RIGHT)

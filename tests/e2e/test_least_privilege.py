@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 import pytest
 
 from outboxrelay_operator.names import pair_name, shared_name
 from tests.e2e.install import install
-from tests.e2e.stage import REACT_SECONDS, RELEASE, START_SECONDS, Stage, condition, uids
+from tests.e2e.stage import REACT_SECONDS, RELEASE, START_SECONDS, Stage, condition, uids, verdict_of
 from tests.testbed.api import ApiError, Object, path_of
 from tests.testbed.audit import requests_of
 from tests.testbed.charts import Right, render, rights
@@ -45,20 +44,13 @@ def _replace(stage: Stage, **values: object) -> None:
     eventually(replaced, seconds=START_SECONDS, what="the operator with other values")
 
 
-def _told(stage: Stage, measured: tuple[str, str], *, backlog: int | None) -> Object:
+def _wait_measured(stage: Stage, verdict: tuple[str, str], *, backlog: int | None) -> Object:
     """Wait for the condition Measured and the backlog that goes with it; returns the status."""
-
-    def found() -> Object | None:
-        status = stage.status(RELAY)
-        seen = condition(status, "Measured")
-        right = (seen.get("status"), seen.get("reason")) == measured and status.get("backlog") == backlog
-        return status if right else None
-
-    return eventually(
-        found,
+    return stage.wait_status(
+        RELAY,
+        lambda status: verdict_of(status, "Measured") == verdict and status.get("backlog") == backlog,
+        what=f"Measured is {verdict} with a backlog of {backlog}",
         seconds=START_SECONDS,
-        what=f"Measured to be {measured} with a backlog of {backlog}",
-        detail=lambda: json.dumps(stage.status(RELAY), indent=1),
     )
 
 
@@ -84,14 +76,14 @@ def test_relays_measure_for_an_operator_that_reads_no_secrets(frugal: Stage) -> 
     frugal.api.create(
         frugal.relay(RELAY, databases=[frugal.database(RELAY)], topics=[topic(RELAY, topic=RELAY)], replicas=2)
     )
-    status = _told(frugal, ("True", "MeasuredByRelays"), backlog=7)
+    status = _wait_measured(frugal, ("True", "MeasuredByRelays"), backlog=7)
     assert 3600 <= status["lagSeconds"] < 3600 + START_SECONDS
     assert (status["backlogExact"], condition(status, "Ready")["reason"]) == (True, "TopicMissing")
     assert condition(status, "DatabaseReachable")["status"] == "True"
 
     frugal.create_topic(RELAY)
     frugal.wait_ready(RELAY)
-    _told(frugal, ("True", "MeasuredByRelays"), backlog=0)
+    _wait_measured(frugal, ("True", "MeasuredByRelays"), backlog=0)
     assert not [name for name in _sessions(frugal) if name.startswith("outboxrelay-operator")]
     assert 3 <= len(_sessions(frugal)) <= 4, "two relays, of which each was asked to look at most"
     requests = frugal.requests()
@@ -101,15 +93,15 @@ def test_relays_measure_for_an_operator_that_reads_no_secrets(frugal: Stage) -> 
     frugal.api.merge("OutboxRelay", RELAY, {"spec": {"suspend": True}}, namespace=frugal.namespace)
     eventually(lambda: not frugal.all_relay_pods(RELAY), seconds=START_SECONDS, what="the relays to be gone")
     frugal.write(RELAY, rows=1, first=8)
-    status = _told(frugal, ("Unknown", "NotMeasured"), backlog=None)
+    status = _wait_measured(frugal, ("Unknown", "NotMeasured"), backlog=None)
     assert "only a relay that runs can measure" in condition(status, "Measured")["message"]
     frugal.api.merge("OutboxRelay", RELAY, {"spec": {"suspend": False}}, namespace=frugal.namespace)
-    _told(frugal, ("True", "MeasuredByRelays"), backlog=0)
+    _wait_measured(frugal, ("True", "MeasuredByRelays"), backlog=0)
 
 
 def test_with_access_it_measures_itself_again(stage: Stage) -> None:
     """And the policies go with the option: one that stays in force would be nobody's."""
-    _told(stage, ("True", "AllMeasured"), backlog=0)
+    _wait_measured(stage, ("True", "AllMeasured"), backlog=0)
     assert [name for name in _sessions(stage) if name.startswith("outboxrelay-operator")]
     stage.gone("NetworkPolicy", shared_name(RELAY))
 

@@ -9,6 +9,7 @@ import pytest
 from outboxrelay_operator.names import pair_name, shared_name
 from outboxrelay_operator.significance import FAR_INTERVAL_SECONDS
 from tests.e2e.stage import REACT_SECONDS, Stage, pair_status, written
+from tests.testbed.api import Object
 from tests.testbed.services.eventually import eventually
 
 RELAY = "quiet"
@@ -25,21 +26,17 @@ def steady(stage: Stage) -> Stage:
     stage.write(RELAY, rows=20)
     stage.wait_delivered(RELAY, written(rows=20))
 
-    def moved() -> bool:
-        return bool(pair_status(stage.status(RELAY), database=RELAY, topic=RELAY).get("arrivalPerSecond"))
+    def moved(status: Object) -> bool:
+        return bool(pair_status(status, database=RELAY, topic=RELAY).get("arrivalPerSecond"))
 
-    def idle() -> bool:
-        pair = pair_status(stage.status(RELAY), database=RELAY, topic=RELAY)
-        return [pair.get(name) for name in ("backlog", "ratePerSecond", "arrivalPerSecond", "lagSeconds")] == [
-            0,
-            0,
-            0,
-            0,
-        ]
+    def idle(status: Object) -> bool:
+        pair = pair_status(status, database=RELAY, topic=RELAY)
+        numbers = ("backlog", "ratePerSecond", "arrivalPerSecond", "lagSeconds")
+        return all(pair.get(name) == 0 for name in numbers)
 
     # A status of before the rows tells of nothing that moves, too.
-    eventually(moved, seconds=2 * REACT_SECONDS, what="the status to tell of the rows")
-    eventually(idle, seconds=4 * REACT_SECONDS, what="the status to tell that nothing moves")
+    stage.wait_status(RELAY, moved, what="rows move", seconds=2 * REACT_SECONDS)
+    stage.wait_status(RELAY, idle, what="nothing moves", seconds=4 * REACT_SECONDS)
     return stage
 
 

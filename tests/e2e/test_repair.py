@@ -94,7 +94,9 @@ def test_os_06_an_unrelated_edit_restarts_nothing(running: Stage) -> None:
     annotation = {"metadata": {"annotations": {"example.com/note": "x"}, "labels": {"team": "shop"}}}
     running.api.merge("OutboxRelay", RELAY, annotation, namespace=running.namespace)
     running.api.merge("OutboxRelay", RELAY, {"spec": {"replicas": 2}}, namespace=running.namespace)
-    eventually(lambda: running.status(RELAY)["readyReplicas"] == 4, seconds=START_SECONDS, what="four ready pods")
+    running.wait_status(
+        RELAY, lambda status: status["readyReplicas"] == 4, what="four ready pods", seconds=START_SECONDS
+    )
     assert before <= uids(running.relay_pods(RELAY))
     running.api.merge("OutboxRelay", RELAY, {"spec": {"replicas": 1}}, namespace=running.namespace)
     eventually(lambda: len(running.relay_pods(RELAY)) == 2, seconds=START_SECONDS, what="two pods")
@@ -123,11 +125,11 @@ def test_an_image_that_cannot_be_pulled_stops_no_rows(running: Stage) -> None:
     before = uids(running.relay_pods(RELAY))
     image = {"spec": {"pod": {"image": "outboxrelay/relay:never-built"}}}
     running.api.merge("OutboxRelay", RELAY, image, namespace=running.namespace)
-    status = eventually(
-        lambda: s if condition(s := running.status(RELAY), "Ready").get("reason") == "ImagePullFailed" else None,
+    status = running.wait_status(
+        RELAY,
+        lambda status: condition(status, "Ready").get("reason") == "ImagePullFailed",
+        what="the pull has failed",
         seconds=2 * REACT_SECONDS,
-        what="the pull to be told as failed",
-        detail=lambda: str(running.status(RELAY)),
     )
     assert "never-built" in condition(status, "Ready")["message"]
     running.write("repair_two", rows=10)

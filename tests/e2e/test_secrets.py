@@ -7,9 +7,8 @@ import json
 
 import pytest
 
-from tests.e2e.stage import REACT_SECONDS, Stage, insert, pair_status, written
+from tests.e2e.stage import Stage, insert, pair_status, written
 from tests.testbed.relays import topic
-from tests.testbed.services.eventually import eventually
 
 RELAY = "canaries"
 PASSWORD = "S3CR3T-CANARY"
@@ -57,19 +56,21 @@ def test_se_04_each_fault_is_told(failing: Stage) -> None:
         "parked": "RowsParked",
     }
 
-    def reasons() -> dict[str, str]:
-        status = failing.status(RELAY)
-        return {name: pair_status(status, database=name, topic=name).get("reason", "") for name in expected}
-
-    eventually(lambda: reasons() == expected, seconds=REACT_SECONDS, what="four reasons", detail=lambda: str(reasons()))
+    failing.wait_status(
+        RELAY,
+        lambda status: (
+            {name: pair_status(status, database=name, topic=name).get("reason") for name in expected} == expected
+        ),
+        what=f"the reasons {expected}",
+    )
 
 
 def test_a_parked_row_is_counted_and_holds_back_its_own_key_only(failing: Stage) -> None:
     failing.wait_delivered("canaries", written(rows=10, keys=2))
-    status = eventually(
-        lambda: s if pair_status(s := failing.status(RELAY), database="parked", topic="parked").get("parked") else None,
-        seconds=REACT_SECONDS,
-        what="the parked row to be counted",
+    status = failing.wait_status(
+        RELAY,
+        lambda status: pair_status(status, database="parked", topic="parked").get("parked"),
+        what="the parked row is counted",
     )
     pair = pair_status(status, database="parked", topic="parked")
     assert pair["parked"] == 1

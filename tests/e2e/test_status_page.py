@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Any
 
 import pytest
 
-from tests.e2e.stage import START_SECONDS, Stage, condition, pair_status
+from tests.e2e.stage import START_SECONDS, Stage, pair_status
 from tests.e2e.status_page import PAGE, Section, Shown, render, vocabulary
-from tests.testbed.api import Object
 from tests.testbed.relays import topic
-from tests.testbed.services.eventually import eventually
 
 WRITE = "OUTBOXRELAY_WRITE_STATUS_PAGE"
 """Set: docs/status.md is written anew; else it is compared."""
@@ -53,9 +50,14 @@ def shown(stage: Stage) -> Stage:
         stage.relay("conflicting", databases=[stage.database("healthy")], topics=[topic("healthy", topic="healthy")])
     )
     _misconfigure(stage)
-    _await(stage, "misconfigured", Ready="SecretMissing", DatabaseReachable="CredentialsMissing")
-    _await(stage, "conflicting", Ready="Conflict", Conflict="Conflict")
-    _await(stage, "healthy", Ready="Flowing", Conflict="NoConflict")
+    stage.wait_told(
+        "misconfigured",
+        Ready=("False", "SecretMissing"),
+        DatabaseReachable=("False", "CredentialsMissing"),
+        seconds=START_SECONDS,
+    )
+    stage.wait_told("conflicting", Ready=("False", "Conflict"), Conflict=("True", "Conflict"), seconds=START_SECONDS)
+    stage.wait_told("healthy", Ready=("True", "Flowing"), Conflict=("False", "NoConflict"), seconds=START_SECONDS)
     stage.serve("lagging", slo={"maxBacklog": 1000, "maxLagSeconds": 60}, replicas=2)
     stage.sql(SLOW)
     stage.write("lagging", rows=INVOICES, keys=100)
@@ -74,21 +76,6 @@ def _misconfigure(stage: Stage) -> None:
     stage.api.create(stage.relay("misconfigured", databases=list(databases.values()), topics=topics))
 
 
-def _await(stage: Stage, name: str, **reasons: str) -> Object:
-    """Wait until conditions have these reasons, all at once; returns the status."""
-
-    def found() -> Object | None:
-        status = stage.status(name)
-        return status if {kind: condition(status, kind).get("reason") for kind in reasons} == reasons else None
-
-    return eventually(
-        found,
-        seconds=START_SECONDS,
-        what=f"{name} to be {reasons}",
-        detail=lambda: json.dumps(stage.status(name), indent=1),
-    )
-
-
 def _kubectl(stage: Stage, command: str) -> Shown:
     return Shown(command=f"kubectl {command}", output=stage.cluster.kubectl(*command.split()))
 
@@ -99,12 +86,13 @@ def _pairs(stage: Stage, name: str) -> dict[str, Any]:
 
 
 def test_the_page_shows_what_kubectl_shows(shown: Stage) -> None:
-    eventually(
-        lambda: pair_status(shown.status("lagging"), database="lagging", topic="lagging").get("catchUpSeconds"),
+    shown.wait_status(
+        "lagging",
+        lambda status: pair_status(status, database="lagging", topic="lagging").get("catchUpSeconds"),
+        what="when the backlog will be gone",
         seconds=START_SECONDS,
-        what="a time when the backlog will be gone",
     )
-    _await(shown, "lagging", Ready="Flowing", SloMet="BacklogTooHigh")
+    shown.wait_told("lagging", Ready=("True", "Flowing"), SloMet=("False", "BacklogTooHigh"), seconds=START_SECONDS)
     pairs = _pairs(shown, "misconfigured")
     assert {name: (pair["ready"], pair["reason"]) for name, pair in pairs.items()} == {
         "payments": (True, "Flowing"),

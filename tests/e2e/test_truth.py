@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
 import pytest
@@ -34,23 +33,6 @@ def running(stage: Stage) -> Stage:
     return stage
 
 
-def _told(stage: Stage, kind: str, status: str, reason: str, *, seconds: float = REACT_SECONDS) -> tuple[str, Object]:
-    """Wait for a condition; returns its message and the whole status."""
-
-    def found() -> Object | None:
-        whole = stage.status(RELAY)
-        seen = condition(whole, kind)
-        return whole if (seen.get("status"), seen.get("reason")) == (status, reason) else None
-
-    whole = eventually(
-        found,
-        seconds=seconds,
-        what=f"{kind} to be {status} for {reason}",
-        detail=lambda: json.dumps(stage.status(RELAY), indent=1),
-    )
-    return condition(whole, kind)["message"], whole
-
-
 def _change(stage: Stage, **spec: object) -> None:
     stage.api.merge("OutboxRelay", RELAY, {"spec": spec}, namespace=stage.namespace)
 
@@ -61,28 +43,29 @@ def _events(stage: Stage) -> list[str]:
 
 
 def test_an_slo_that_is_missed_and_met_again(running: Stage) -> None:
-    _told(running, "SloMet", "True", "WithinLimits")
+    running.wait_told(RELAY, SloMet=("True", "WithinLimits"))
     _change(running, suspend=True)
     eventually(lambda: not running.all_relay_pods(RELAY), seconds=START_SECONDS, what="the relay to be gone")
     running.write(RELAY, rows=51)
-    message, _ = _told(running, "SloMet", "False", "BacklogTooHigh")
-    assert "51 rows wait, maxBacklog is 50" in message
+    status = running.wait_told(RELAY, SloMet=("False", "BacklogTooHigh"))
+    assert "51 rows wait, maxBacklog is 50" in condition(status, "SloMet")["message"]
     _change(running, suspend=False)
-    _told(running, "SloMet", "True", "WithinLimits", seconds=START_SECONDS)
+    running.wait_told(RELAY, SloMet=("True", "WithinLimits"), seconds=START_SECONDS)
     eventually(lambda: {"SloMissed", "SloMet"} <= set(_events(running)), seconds=REACT_SECONDS, what="both Events")
 
 
 def test_rows_that_no_topic_takes(running: Stage) -> None:
-    _told(running, "UnroutedRows", "False", "AllRouted")
+    running.wait_told(RELAY, UnroutedRows=("False", "AllRouted"))
     running.write(RELAY, rows=7, first=1001, route="refund")
-    message, status = _told(running, "UnroutedRows", "True", "RowsUnrouted")
+    status = running.wait_told(RELAY, UnroutedRows=("True", "RowsUnrouted"))
+    message = condition(status, "UnroutedRows")["message"]
     assert "no topic takes 7 rows" in message
     assert "'refund'" in message
     assert status["unrouted"] == 7
     assert status["backlog"] == 0
     _change(running, topics=[topic(RELAY, topic=RELAY, match=["order", "refund"])])
     running.wait_delivered(RELAY, written(rows=7, first=1001), seconds=START_SECONDS)
-    _, status = _told(running, "UnroutedRows", "False", "AllRouted")
+    status = running.wait_told(RELAY, UnroutedRows=("False", "AllRouted"))
     assert status["unrouted"] == 0
 
 
@@ -97,20 +80,22 @@ def test_who_holds_vacuum_back(running: Stage) -> None:
             seconds=REACT_SECONDS,
             what="the transaction to be open",
         )
-        blocked = eventually(
-            lambda: pair_status(running.status(RELAY), database=RELAY, topic=RELAY).get("blockedBy"),
+        status = running.wait_status(
+            RELAY,
+            lambda status: "blockedBy" in pair_status(status, database=RELAY, topic=RELAY),
+            what="who holds vacuum back",
             # It counts after half a minute.
             seconds=30 + REACT_SECONDS,
-            what="the transaction to be named",
-            detail=lambda: json.dumps(running.status(RELAY), indent=1),
         )
+        blocked = pair_status(status, database=RELAY, topic=RELAY)["blockedBy"]
         assert (blocked["what"], blocked["pid"], blocked["database"]) == ("session", int(pid), "shop")
         assert blocked["ageSeconds"] >= 30
         running.sql(f"select pg_terminate_backend({pid})")
-        eventually(
-            lambda: "blockedBy" not in pair_status(running.status(RELAY), database=RELAY, topic=RELAY),
+        running.wait_status(
+            RELAY,
+            lambda status: "blockedBy" not in pair_status(status, database=RELAY, topic=RELAY),
+            what="nobody holds vacuum back",
             seconds=2 * REACT_SECONDS,
-            what="its end to be told",
         )
     finally:
         holding.kill()
@@ -132,13 +117,15 @@ def test_a_pod_that_cannot_be_created_is_told_while_rows_flow(running: Stage) ->
     lift = _no_more_pods(running)
     try:
         _change(running, replicas=2)
-        message, status = _told(running, "PodsHealthy", "False", "FailedCreate", seconds=2 * REACT_SECONDS)
+        status = running.wait_told(RELAY, PodsHealthy=("False", "FailedCreate"), seconds=2 * REACT_SECONDS)
     finally:
         lift()
-    assert "exceeded quota: full" in message
+    assert "exceeded quota: full" in condition(status, "PodsHealthy")["message"]
     assert condition(status, "Ready")["status"] == "True"
-    _told(running, "PodsHealthy", "True", "NoTrouble", seconds=START_SECONDS)
-    eventually(lambda: running.status(RELAY)["readyReplicas"] == 2, seconds=START_SECONDS, what="both pods to be ready")
+    running.wait_told(RELAY, PodsHealthy=("True", "NoTrouble"), seconds=START_SECONDS)
+    running.wait_status(
+        RELAY, lambda status: status["readyReplicas"] == 2, what="two ready pods", seconds=START_SECONDS
+    )
     _change(running, replicas=1)
     eventually(lambda: len(running.relay_pods(RELAY)) == 1, seconds=START_SECONDS, what="one pod to be left")
 
@@ -156,12 +143,12 @@ def test_a_pod_that_cannot_run(pod: Object, reason: str, words: str, running: St
     running.wait_ready(RELAY)
     before = uids(running.relay_pods(RELAY))
     _change(running, pod=pod)
-    message, _ = _told(running, "PodsHealthy", "False", reason, seconds=2 * REACT_SECONDS)
-    assert words in message
+    status = running.wait_told(RELAY, PodsHealthy=("False", reason), seconds=2 * REACT_SECONDS)
+    assert words in condition(status, "PodsHealthy")["message"]
     first = 2001 + 100 * [word for _, word, _ in PROBLEMS].index(reason)
     running.write(RELAY, rows=5, first=first)
     running.wait_delivered(RELAY, written(rows=5, first=first))
     assert before <= uids(running.relay_pods(RELAY))
     _change(running, pod=dict.fromkeys(pod))
-    _told(running, "PodsHealthy", "True", "NoTrouble", seconds=START_SECONDS)
+    running.wait_told(RELAY, PodsHealthy=("True", "NoTrouble"), seconds=START_SECONDS)
     running.wait_ready(RELAY)
