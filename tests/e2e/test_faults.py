@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.e2e.stage import REACT_SECONDS, Stage, condition, insert, pair_status, uids, written
+from tests.e2e.stage import REACT_SECONDS, START_SECONDS, Stage, condition, insert, pair_status, uids, written
 from tests.testbed.api import Object
 from tests.testbed.relays import topic
 from tests.testbed.services.eventually import eventually
@@ -152,8 +152,11 @@ def test_what_is_not_known_is_absent(broken: Stage) -> None:
     """A backlog that nobody can count is not 0, neither in the pair nor in the sum."""
     status = broken.wait_status(
         RELAY,
-        lambda status: "backlog" in pair_status(status, database=HEALTHY, topic=HEALTHY),
-        what="the healthy pair is measured",
+        lambda status: (
+            (pair := pair_status(status, database=HEALTHY, topic=HEALTHY)).get("ready") and "backlog" in pair
+        ),
+        what="the healthy pair is ready and measured",
+        seconds=START_SECONDS,
     )
     for name in ("wrong-password", "unreachable", "no-table", "no-secret"):
         pair = pair_status(status, database=name, topic=name)
