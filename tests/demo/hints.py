@@ -22,8 +22,9 @@ _HINTS = f"""
 4 Delete what the operator owns, and see it come back:
     kubectl delete deployment -n {NAMESPACE} -l app.kubernetes.io/component=relay
     kubectl get obr,deployments -n {NAMESPACE}
-5 Close the shop, and ask the delivery service whether anything was lost, repeated or reordered in all this:
+5 Close the shop, let the backlog go, and ask the delivery service whether anything was lost, repeated or reordered:
     kubectl scale deployment/shop-writer -n {NAMESPACE} --replicas=0
+    kubectl wait obr/shop -n {NAMESPACE} --for=jsonpath='{{{{.status.display.backlog}}}}'=0 --timeout=2m
     kubectl get --raw /api/v1/namespaces/{NAMESPACE}/services/delivery:http/proxy/report/full
 
 `make demo-down` removes the demo, `make cluster-down` the cluster.
