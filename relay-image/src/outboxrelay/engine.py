@@ -282,7 +282,7 @@ class Engine:
         trouble = self._store.cleanup_trouble()
         if trouble is not None and trouble != self._cleanup_trouble:
             self._status.failed(reason="DatabaseError", message=trouble)
-            _log.warning("%s; the table grows meanwhile", trouble, extra={"reason": "DatabaseError"})
+            _log.warning("%s", trouble, extra={"reason": "DatabaseError"})
         self._cleanup_trouble = trouble
 
     def _show_wake(self) -> None:
@@ -413,7 +413,7 @@ class Engine:
         self._database_worked()
 
     def _remove(self, ids: list[int]) -> None:
-        """Settle, however long others lock the rows: the broker has them, so sending them again would not help."""
+        """Settle, however long something keeps the rows: the broker has them, so sending them again would not help."""
         locked = False
         while True:
             try:
@@ -425,7 +425,7 @@ class Engine:
                 self._status.database_is(ok=False, reason="DatabaseError", message=error.message)
                 self._status.failed(reason="DatabaseError", message=error.message)
                 self._status.tick()
-                if self._stop.wait(_WAIT_SLICE_SECONDS):
+                if self._stop.wait(_TICK_SECONDS):
                     raise _StoppedError from None
                 continue
             if locked:

@@ -132,7 +132,7 @@ class StoreError(Exception):
 
 
 class RowsLockedError(Exception):
-    """Rows cannot be removed yet, since somebody else holds them; session and lanes are as before.
+    """Rows cannot be removed yet, since somebody holds them or a constraint does; session and lanes are as before.
 
     `message` names host, database and table, and what to do.
     """
@@ -183,7 +183,7 @@ class OutboxStore(Protocol):
         """Live relays of this pair as seen by the last `rebalance`, this one included."""
 
     def cleanup_trouble(self) -> str | None:
-        """Why rows that were kept long enough cannot be removed, as seen by the last `rebalance`; None if they can.
+        """Why rows that were kept long enough stay, or go the hard way, as of the last `rebalance`; None if neither.
 
         It keeps nothing from being sent.
         """

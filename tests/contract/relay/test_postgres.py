@@ -528,6 +528,21 @@ def test_rows_that_another_session_locks_are_not_given_up(database: Database, ma
     assert database.execute("select count(*) from outbox") == [(0,)]
 
 
+def test_rows_that_a_foreign_key_keeps_are_not_given_up(database: Database, make_store: MakeStore) -> None:
+    fill(database, 3)
+    database.execute("create table audit (event bigint references outbox (id))")
+    database.execute("insert into audit values (2)")
+    store = make_store(database)
+    batch = ids(read(store))
+    for _ in range(2):
+        with pytest.raises(RowsLockedError, match="constraint audit_event_fkey of table audit forbids it"):
+            store.settle(batch)
+        assert store.alive()
+    database.execute("drop table audit")
+    store.settle(batch)
+    assert database.execute("select count(*) from outbox") == [(0,)]
+
+
 def test_rc_02_whoever_keeps_all_rows_from_being_removed_is_named(database: Database, make_store: MakeStore) -> None:
     """cases.md RC-02: an index that is made without CONCURRENTLY lets rows be read, and none be removed."""
     fill(database, 1)

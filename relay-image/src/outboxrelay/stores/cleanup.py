@@ -4,6 +4,8 @@ It walks up the ids in short steps. A step looks at some hundred rows, removes t
 at once when another session locks one of them. The walk rests where rows are too young: those above are younger still.
 Now and then it begins at the low end again, for what was sent late or locked then. So no step scans a table, however
 much in it is to stay, and a busy relay cleans up as well as an idle one.
+
+Where whole partitions can go at once (`retire`), they go first, and the walk meets what is left.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from psycopg import errors, sql
 from psycopg.types.numeric import Int8
 
 from outboxrelay.stores.columns import Forget
-from outboxrelay.stores.session import Connection
+from outboxrelay.stores.retire import Retirement
+from outboxrelay.stores.session import Connection, wait_briefly
 
 LOWEST: Final = -(2**63)
 
@@ -25,21 +28,21 @@ _BUDGET_SECONDS: Final = 0.05
 _STEP_SECONDS: Final = 0.01
 _FEWEST: Final = 50
 _MOST: Final = 5000
-_LOCK_WAIT: Final = "50ms"
-_STEP_LIMIT: Final = "2s"
-"""Rows wait while a step is slow, because of a trigger or a foreign key without an index, say."""
 
 
 class Cleanup:
     """The walk over one table."""
 
-    def __init__(self, forget: Forget, *, clock: Callable[[], float], rest_seconds: float) -> None:
+    def __init__(
+        self, forget: Forget, *, clock: Callable[[], float], rest_seconds: float, retirement: Retirement | None = None
+    ) -> None:
         """`rest_seconds`: how long to wait where nothing is old enough."""
         self._statement = forget.statement
         self._pass_over = sql.SQL(
             "SELECT count(*), max(i)::int8 FROM (SELECT {id} AS i FROM {table} WHERE {id} >= %(start)s::int8"
             " ORDER BY {id} LIMIT %(rows)s::int8) AS step"
         ).format(id=forget.row_id, table=forget.table)
+        self._retirement = retirement
         self._clock = clock
         self._rest = rest_seconds
         self._start = LOWEST
@@ -47,28 +50,37 @@ class Cleanup:
         self._not_before = float("-inf")
         self._again_at = clock() + 60 * rest_seconds
 
+    @property
+    def complaint(self) -> str | None:
+        """Why rows stay although nothing failed, or take more work than they need."""
+        return None if self._retirement is None else self._retirement.complaint
+
     def failed(self) -> None:
         """A step failed: rest, then try a smaller one. What cannot be removed must not keep rows from being sent."""
         self._rows = max(1, self._rows // 4)
         self._not_before = self._clock() + self._rest
 
-    def run(self, connection: Connection) -> int | None:
-        """As many steps as fit; returns the number of rows removed, or None if it rests.
+    def run(self, connection: Connection) -> bool:
+        """One partition, or as many steps as fit; False if it rests.
 
         Raises:
             psycopg.Error: the session is lost, or rows cannot be removed; then call `failed`.
         """
         began = self._clock()
         if began < self._not_before:
-            return None
+            return False
+        if self._retirement is not None:
+            if self._retirement.run(connection):
+                return True
+            if not self._retirement.indexed:
+                self._not_before = began + self._rest
+                return True
         if began >= self._again_at:
             self._start = LOWEST
             self._again_at = began + 60 * self._rest
-        removed = 0
         while True:
             before = self._clock()
-            gone, more = self._step(connection)
-            removed += gone
+            more = self._step(connection)
             now = self._clock()
             self._rows = max(_FEWEST, min(_MOST, self._rows * 2 if now - before < _STEP_SECONDS / 2 else self._rows))
             if now - before > _STEP_SECONDS:
@@ -76,30 +88,22 @@ class Cleanup:
             if not more:
                 self._not_before = now + self._rest
             if not more or now - began >= _BUDGET_SECONDS:
-                return removed
+                return True
 
-    def _step(self, connection: Connection) -> tuple[int, bool]:
-        """Rows removed, and whether to go on at once."""
+    def _step(self, connection: Connection) -> bool:
+        """Whether to go on at once."""
         parameters = {"start": Int8(self._start), "rows": Int8(self._rows)}
         try:
             with connection.transaction():
-                connection.execute(
-                    f"SELECT set_config('lock_timeout', '{_LOCK_WAIT}', true),"
-                    f" set_config('statement_timeout', '{_STEP_LIMIT}', true)"
-                )
-                seen, last, young, gone = connection.execute(self._statement, parameters).fetchone() or (
-                    0,
-                    None,
-                    None,
-                    0,
-                )
+                wait_briefly(connection)
+                seen, last, young = connection.execute(self._statement, parameters).fetchone() or (0, None, None)
         except errors.LockNotAvailable:
             # What is locked stays for the next walk.
             seen, last = connection.execute(self._pass_over, parameters).fetchone() or (0, None)
-            young, gone = None, 0
+            young = None
         if young is not None:
             self._start = young
-            return gone, False
+            return False
         if last is not None:
             self._start = last + 1
-        return gone, seen == self._rows
+        return bool(seen == self._rows)

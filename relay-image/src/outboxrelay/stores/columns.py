@@ -38,7 +38,7 @@ class Forget:
     """One step of a clean-up: see `cleanup.Cleanup`.
 
     The statement takes %(start)s, the lowest id to look at, and %(rows)s, how many. It removes those of them that are
-    old enough, and returns how many it saw, the highest id it saw, the lowest one that is too young, and how many went.
+    old enough, and returns how many it saw, the highest id it saw, and the lowest one that is too young.
     """
 
     statement: sql.Composed

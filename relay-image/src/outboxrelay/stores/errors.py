@@ -13,6 +13,7 @@ from outboxrelay.config import RelayConfig
 from outboxrelay.dberrors import Place, cause, classify, describe
 from outboxrelay.ports import StoreError
 from outboxrelay.stores.encoding import UNCONVERTIBLE
+from outboxrelay.stores.keep import sent_table
 
 
 def place(config: RelayConfig, *, user: str | None = None, host: str | None = None) -> Place:
@@ -51,3 +52,18 @@ def translate(
         sqlstate = "28P01"
     where = place(config, user=user, host=host)
     return StoreError(reason, f"{attempt} failed: {describe(reason, where, sqlstate=sqlstate, hint=hint)}")
+
+
+def refusal(error: psycopg.IntegrityError, *, config: RelayConfig) -> str:
+    """What to say of acknowledged rows that a constraint keeps where they are: of its table, or of a second one."""
+    diagnosis = error.diag
+    if config.retention.policy == "Keep" and error.sqlstate == "23514" and diagnosis.constraint_name is None:
+        what = f"{sent_table(config)} has no partition for rows that are sent now; create one"
+    else:
+        named = [("constraint", diagnosis.constraint_name), ("column", diagnosis.column_name)]
+        where = " ".join(f"{kind} {name}" for kind, name in named if name is not None)
+        what = f"{where or 'a constraint'} of table {diagnosis.table_name} forbids it; alter that"
+    return (
+        f"removing acknowledged rows is refused ({place(config)}; SQLSTATE {error.sqlstate}): {what}; nothing more is"
+        " sent until then, and no row is lost or sent again"
+    )

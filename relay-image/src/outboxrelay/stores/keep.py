@@ -77,9 +77,9 @@ class KeepPolicy:
             "WITH seen AS MATERIALIZED (SELECT {id} AS i, {time} < {limit} AS old FROM {sent}"
             " WHERE {id} >= %(start)s::int8 ORDER BY {id} LIMIT %(rows)s::int8),"
             " gone AS (DELETE FROM {sent} WHERE {id} = ANY (ARRAY(SELECT i FROM seen WHERE old))"
-            " AND {time} < {limit} RETURNING 1)"
+            " AND {time} < {limit})"
             " SELECT (SELECT count(*) FROM seen), (SELECT max(i) FROM seen)::int8,"
-            " (SELECT min(i) FROM seen WHERE NOT old)::int8, (SELECT count(*) FROM gone)"
+            " (SELECT min(i) FROM seen WHERE NOT old)::int8"
         ).format(
             id=self._id,
             sent=self._sent,

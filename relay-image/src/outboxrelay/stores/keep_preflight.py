@@ -10,19 +10,12 @@ from outboxrelay.config import RelayConfig
 from outboxrelay.findings import Finding
 from outboxrelay.stores import ddl
 from outboxrelay.stores.keep import SENT_AT, moved_columns, sent_table
+from outboxrelay.stores.retire import Shape, partitions, shape_of
 
 _KINDS = """
 SELECT a.attname, format_type(a.atttypid, a.atttypmod)
 FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = %(schema)s AND c.relname = %(table)s AND a.attnum > 0 AND NOT a.attisdropped
-"""
-
-_INDEXED = """
-SELECT c.relkind = 'p', EXISTS (
-    SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
-    WHERE i.indrelid = c.oid AND i.indisvalid AND i.indpred IS NULL AND a.attname = %(id)s)
-FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE n.nspname = %(schema)s AND c.relname = %(sent)s AND c.relkind IN ('r', 'p')
 """
 
 
@@ -34,10 +27,8 @@ def examine_keep(connection: psycopg.Connection[Any], config: RelayConfig, *, ro
     """
     if config.retention.policy != "Keep":
         return []
-    name = sent_table(config)
-    where = {"schema": config.table.schema_, "sent": name, "id": config.table.columns.id}
-    found = connection.execute(_INDEXED, where).fetchone()
-    if found is None:
+    name, shape = sent_table(config), shape_of(connection, config)
+    if shape is None:
         return [
             Finding(
                 level="error",
@@ -47,19 +38,54 @@ def examine_keep(connection: psycopg.Connection[Any], config: RelayConfig, *, ro
                 statements=(*ddl.new_sent_table(config), ddl.sent_grant(config, role=role)),
             )
         ]
-    partitioned, indexed = found
     findings = [_lacking(config, column, kind) for column, kind in _missing(connection, config).items()]
-    if not indexed:
+    findings += _partitions(connection, config, role=role) if shape.by_time else _index(config, shape)
+    return findings or [Finding(level="ok", subject="sent table", message=f"{name} takes rows that were sent")]
+
+
+def _index(config: RelayConfig, shape: Shape) -> list[Finding]:
+    """What clean-up and replay need in order not to read the whole table."""
+    clean_up = config.retention.keep_for_seconds is not None
+    if shape.indexed or (shape.time_indexed and not clean_up):
+        return []
+    wanted, purpose = (config.table.columns.id, "clean-up") if clean_up else (SENT_AT, "replay")
+    return [
+        Finding(
+            level="error" if clean_up else "warning",
+            subject="sent table",
+            message=f"no index of {sent_table(config)} begins with {wanted}: {purpose} needs one",
+            remedy="make one",
+            statements=(ddl.sent_index(config, at_once=shape.partitioned),),
+        )
+    ]
+
+
+def _partitions(connection: psycopg.Connection[Any], config: RelayConfig, *, role: str) -> list[Finding]:
+    """Whether rows have where to go, and old partitions can go."""
+    name, found = sent_table(config), partitions(connection, config, user=role)
+    findings = []
+    if not any(each.current for each in found):
         findings.append(
             Finding(
-                level="error" if config.retention.keep_for_seconds is not None else "warning",
+                level="error",
                 subject="sent table",
-                message=f"no index of {name} begins with {config.table.columns.id}: clean-up and replay need one",
-                remedy="make one",
-                statements=(ddl.sent_index(config, partitioned=partitioned),),
+                message=f"{name} has no partition for rows that are sent now: none could be settled",
+                remedy="create it, and have partitions created ahead of time",
             )
         )
-    return findings or [Finding(level="ok", subject="sent table", message=f"{name} takes rows that were sent")]
+    lacking = [each.identifier for each in found if each.ends and not each.may_truncate]
+    if lacking and config.retention.keep_for_seconds is not None:
+        findings.append(
+            Finding(
+                level="warning",
+                subject="sent table",
+                message=f"{role} may not truncate {len(lacking)} of the partitions of {name}: rows kept long enough are"
+                " removed one by one, and without an index on the id not at all",
+                remedy="grant it, also on each new partition",
+                statements=(ddl.truncate_grant(config, lacking, role=role),),
+            )
+        )
+    return findings
 
 
 def _missing(connection: psycopg.Connection[Any], config: RelayConfig) -> dict[str, str]:

@@ -93,9 +93,9 @@ class MarkPolicy:
             " {sent} AND {time} >= {limit} AS young"
             " FROM {table} WHERE {id} >= %(start)s::int8 ORDER BY {id} LIMIT %(rows)s::int8),"
             " gone AS (DELETE FROM {table} WHERE {id} = ANY (ARRAY(SELECT i FROM seen WHERE old))"
-            " AND {sent} AND {time} < {limit} RETURNING 1)"
+            " AND {sent} AND {time} < {limit})"
             " SELECT (SELECT count(*) FROM seen), (SELECT max(i) FROM seen)::int8,"
-            " (SELECT min(i) FROM seen WHERE young)::int8, (SELECT count(*) FROM gone)"
+            " (SELECT min(i) FROM seen WHERE young)::int8"
         ).format(
             id=self._id,
             table=self._table,

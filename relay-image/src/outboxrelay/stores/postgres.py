@@ -34,7 +34,7 @@ from outboxrelay.report import Holder
 from outboxrelay.stores.care import Care
 from outboxrelay.stores.cleanup import Cleanup
 from outboxrelay.stores.encoding import UNCONVERTIBLE, Texts, texts_of
-from outboxrelay.stores.errors import place, translate
+from outboxrelay.stores.errors import place, refusal, translate
 from outboxrelay.stores.floor import Floor
 from outboxrelay.stores.holders import holding_vacuum_back, locking, words
 from outboxrelay.stores.lane_column import Generated, generated
@@ -42,6 +42,7 @@ from outboxrelay.stores.locks import require_room
 from outboxrelay.stores.membership import Membership
 from outboxrelay.stores.policy import policy_of
 from outboxrelay.stores.question import Questions
+from outboxrelay.stores.retire import Retirement
 from outboxrelay.stores.session import Connection, connect
 from outboxrelay.stores.sharing import EvenShare
 from outboxrelay.stores.sql import BEYOND_BOUND, KEY, SNAPSHOT, Shape, Statements, Weigh
@@ -159,6 +160,7 @@ class PostgresStore:
         policy = policy_of(self._config, types, columns=columns)
         forget = policy.cleanup()
         rest = self._config.tuning.clean_up_rest_seconds
+        retirement = Retirement(self._config) if self._config.retention.policy == "Keep" else None
         texts = texts_of(self._connection.info.parameter_status("server_encoding"), refused=self._text_refused)
         statements = Statements(
             table=self._config.table,
@@ -178,7 +180,9 @@ class PostgresStore:
             note=policy.note(),
             columns=columns,
             lanes=lanes,
-            cleanup=None if forget is None else Cleanup(forget, clock=self._clock, rest_seconds=rest),
+            cleanup=None
+            if forget is None
+            else Cleanup(forget, clock=self._clock, rest_seconds=rest, retirement=retirement),
             listener=Listener(self._connection, self._config, clock=self._clock)
             if self._config.table.wake == "Notify"
             else None,
@@ -240,14 +244,16 @@ class PostgresStore:
         if session.cleanup is None or _CLEANING_LANE not in session.membership.owned:
             return
         try:
-            if session.cleanup.run(session.connection) is not None:
-                self._cleanup_trouble = None
+            if session.cleanup.run(session.connection):
+                complaint = session.cleanup.complaint
+                self._cleanup_trouble = None if complaint is None else f"{complaint} ({place(self._config)})"
         except psycopg.Error as error:
             if not self.alive():
                 raise
             session.cleanup.failed()
             attempt = "removing rows that were kept long enough"
-            self._cleanup_trouble = translate(error, config=self._config, attempt=attempt).message
+            failure = translate(error, config=self._config, attempt=attempt)
+            self._cleanup_trouble = f"{failure.message}; the table grows meanwhile"
 
     def _generated(self) -> Sequence[Generated]:
         if self._connection is None or self._config.table.columns.lane is None:
@@ -654,6 +660,8 @@ class PostgresStore:
                 f" {self._config.tuning.statement_timeout_seconds:g} s: another session locks some of them, or the"
                 f" server is overloaded; look into pg_locks{self._locked_by()}"
             ) from None
+        except psycopg.IntegrityError as error:
+            raise RowsLockedError(refusal(error, config=self._config)) from None
         except psycopg.Error as error:
             raise self._lost(error, "removing acknowledged rows") from None
         if left:

@@ -7,10 +7,10 @@ secret needs no restart.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import psycopg
 from psycopg import sql
@@ -32,6 +32,10 @@ _POLL_SECONDS = 0.1
 
 _ANSWER_MARGIN_SECONDS = 5.0
 """How much longer than statement_timeout the relay waits before it takes the server for dead."""
+
+_BRIEFLY = {"lock_timeout": "50ms", "statement_timeout": "2s"}
+"""Rows wait while a clean-up is slow, because of a trigger or a foreign key without an index, say; and whoever wants a
+lock behind ours waits for as long as we do."""
 
 _OLDEST_SERVER = 140000
 """pg_column_compression, by which large json is weighed without reading it, came with PostgreSQL 14."""
@@ -231,10 +235,26 @@ def _settle_in(connection: Connection, config: RelayConfig) -> None:
     }
     if connection.info.server_version >= 170000:
         settings["transaction_timeout"] = "0"
+    _set(connection, settings, until_the_end_of="session")
+
+
+def wait_briefly(connection: Connection) -> None:
+    """Let no statement of the open transaction wait long for a lock, or be slow.
+
+    Raises:
+        psycopg.Error: the session is lost.
+    """
+    _set(connection, _BRIEFLY, until_the_end_of="transaction")
+
+
+def _set(
+    connection: Connection, settings: Mapping[str, str], *, until_the_end_of: Literal["session", "transaction"]
+) -> None:
+    local = sql.Literal(until_the_end_of == "transaction")
     connection.execute(
         sql.SQL("SELECT {}").format(
             sql.SQL(", ").join(
-                sql.SQL("set_config({}, {}, false)").format(sql.Literal(name), sql.Literal(value))
+                sql.SQL("set_config({}, {}, {})").format(sql.Literal(name), sql.Literal(value), local)
                 for name, value in settings.items()
             )
         )
