@@ -45,6 +45,8 @@ _KINDS: dict[str, tuple[str, str]] = {
     "ClusterRoleBinding": ("/apis/rbac.authorization.k8s.io/v1", "clusterrolebindings"),
     "CustomResourceDefinition": ("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions"),
     "OutboxRelay": ("/apis/outboxrelay.io/v1alpha1", "outboxrelays"),
+    "PodMonitor": ("/apis/monitoring.coreos.com/v1", "podmonitors"),
+    "PrometheusRule": ("/apis/monitoring.coreos.com/v1", "prometheusrules"),
 }
 _CLUSTER_SCOPED = frozenset({"Namespace", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"})
 

@@ -16,6 +16,7 @@ _DEBIAN_PACKAGES = {
     "mvn": "maven",
     "setpriv": "util-linux",
     "prlimit": "util-linux",
+    "promtool": "prometheus",
 }
 _POSTGRESQL_PROGRAMS = {"postgres", "initdb", "pg_basebackup", "pg_dump", "pg_restore", "psql"}
 

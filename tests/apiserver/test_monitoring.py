@@ -1,0 +1,89 @@
+"""The chart's objects for the Prometheus operator against its own CustomResourceDefinitions."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from outboxrelay_operator.names import OWNED_SELECTOR
+from tests.testbed import Cluster
+from tests.testbed.api import Api, ApiError, Object
+from tests.testbed.charts import only, render
+from tests.testbed.commands import run
+from tests.testbed.services.eventually import eventually
+
+MODULE = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
+KINDS = {"PodMonitor": "podmonitors", "PrometheusRule": "prometheusrules"}
+
+ENABLED = {
+    "prometheus": {
+        "podMonitors": {"enabled": True, "interval": "15s", "labels": {"release": "monitoring"}},
+        "rules": {"enabled": True, "labels": {"release": "monitoring"}},
+    }
+}
+
+
+@pytest.fixture(scope="module")
+def definitions() -> list[Object]:
+    """From the sources of the Prometheus operator; a few megabytes, fetched once per machine."""
+    if shutil.which("go") is None:
+        pytest.skip("fetching the Prometheus operator's CRDs needs Go on PATH")
+    told = run(
+        ["go", "mod", "download", "-json", MODULE], doing="fetching the Prometheus operator's CRDs", cwd=Path("/")
+    )
+    directory = Path(json.loads(told)["Dir"]) / "example" / "prometheus-operator-crd"
+    return [
+        yaml.safe_load((directory / f"monitoring.coreos.com_{plural}.yaml").read_text("utf-8"))
+        for plural in KINDS.values()
+    ]
+
+
+@pytest.fixture
+def monitored(definitions: list[Object], api: Api, namespace: str) -> Iterator[Api]:
+    """An API server that knows the kinds; those that it did not know before are removed again."""
+    added = []
+    for definition in definitions:
+        if api.find("CustomResourceDefinition", definition["metadata"]["name"]) is None:
+            api.create(definition)
+            added.append(definition["metadata"]["name"])
+    eventually(
+        lambda: all(api.list(kind, namespace=namespace) == [] for kind in KINDS),
+        seconds=30,
+        what="the kinds to be served",
+        tolerate=(ApiError,),
+    )
+    yield api
+    for name in added:
+        api.delete("CustomResourceDefinition", name)
+
+
+@pytest.mark.parametrize("watched", [[], ["shop", "billing"]], ids=["cluster", "namespaces"])
+def test_monitors_and_rules_are_valid(watched: list[str], cluster: Cluster, monitored: Api, namespace: str) -> None:
+    objects = render(cluster, release="r" * 53, namespace=namespace, values=ENABLED | {"watchNamespaces": watched})
+    made = [item for kind in KINDS for item in only(objects, kind)]
+    assert len(made) == 3
+    for item in made:
+        assert item["metadata"]["labels"]["release"] == "monitoring"
+        monitored.create(item, dry_run=True)
+
+
+def test_monitors_select_operator_and_relays(cluster: Cluster) -> None:
+    objects = render(cluster, release="outboxrelay", namespace="sys", values=ENABLED)
+    operator, relays = only(objects, "PodMonitor")
+    (deployment,) = only(objects, "Deployment")
+    template = deployment["spec"]["template"]
+    assert operator["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    ports = {port["name"] for port in template["spec"]["containers"][0]["ports"]}
+    assert {endpoint["port"] for endpoint in operator["spec"]["podMetricsEndpoints"]} <= ports
+    assert OWNED_SELECTOR in {f"{name}={value}" for name, value in relays["spec"]["selector"]["matchLabels"].items()}
+    assert relays["spec"]["namespaceSelector"] == {"any": True}
+
+
+def test_nothing_of_it_without_the_option(cluster: Cluster) -> None:
+    objects = render(cluster, release="outboxrelay", namespace="sys")
+    assert {item["kind"] for item in objects}.isdisjoint(KINDS)
