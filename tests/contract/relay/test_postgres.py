@@ -20,10 +20,10 @@ from psycopg import sql
 
 from outboxrelay.config import Match, RelayConfig
 from outboxrelay.ports import RowsLockedError, StoreError
+from outboxrelay.stores.expressions import JSON_EXPANSION
 from outboxrelay.stores.postgres import PostgresStore
 from outboxrelay.stores.question import Questions
 from outboxrelay.stores.session import Connection, connect
-from outboxrelay.stores.sql import JSON_EXPANSION
 from tests.contract.relay.reads import ids, read, refusal, tuples_read
 from tests.contract.relay.settings import MakeStore, relay_config
 from tests.testbed.services.certificates import Authority

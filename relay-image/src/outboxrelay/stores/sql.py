@@ -16,8 +16,18 @@ from outboxrelay.config import Match, Table
 from outboxrelay.extras import FIRST, Extra
 from outboxrelay.ports import Row
 from outboxrelay.stores.columns import ColumnType, Name
+from outboxrelay.stores.expressions import (
+    AT_LEAST,
+    EXPANSION,
+    RECKONED,
+    at_least,
+    extra_kind,
+    extra_value,
+    text_of,
+    whole,
+)
 from outboxrelay.stores.lane_column import computed_lane
-from outboxrelay.stores.mark import TIME_TYPES, WITH_ZONE
+from outboxrelay.stores.mark import TIME_TYPES
 from outboxrelay.stores.matching import matching
 from outboxrelay.stores.policy import Policy
 from outboxrelay.stores.statement import Statement
@@ -59,13 +69,6 @@ _WRITERS: Final = (
     " AND relation IN (SELECT oid FROM below UNION SELECT oid FROM above)"
     " AND pid IS DISTINCT FROM pg_backend_pid()"
 )
-
-JSON_EXPANSION: Final = {"pglz": 91, "lz4": 255}
-"""The most bytes of text that one stored byte of compressed json or jsonb can become.
-
-Only the stored size of a large value can be had without decompressing it. A guess that is too high makes batches of
-such rows small; one that is too low lets them outgrow the pod.
-"""
 
 JSON_WEIGHED_BELOW: Final = 65_536
 """Stored bytes up to which json and jsonb are weighed by their text: most compress to a third, and the number 1e100000
@@ -209,12 +212,12 @@ class Statements:
         ).format(
             snapshot=self._snapshot(),
             beyond=sql.Literal(BEYOND_BOUND),
-            extras=self._extras(self._told, headers=_whole),
+            extras=self._extras(self._told, headers=whole),
             key=self._told(columns.key, "k", self._wire(columns.key, "k")),
-            payload=_whole(self._wire(columns.payload, "p")),
-            type=sql.SQL("NULL::text") if columns.type is None else _whole(sql.SQL("t::text")),
-            headers=_whole(self._headers()),
-            message_id=sql.SQL("NULL::text") if columns.message_id is None else _whole(sql.SQL("m::text")),
+            payload=whole(self._wire(columns.payload, "p")),
+            type=sql.SQL("NULL::text") if columns.type is None else whole(sql.SQL("t::text")),
+            headers=whole(self._headers()),
+            message_id=sql.SQL("NULL::text") if columns.message_id is None else whole(sql.SQL("m::text")),
             outgrown=self._outgrown(roles),
             aliases=sql.SQL(", ").join(
                 Name(each)
@@ -232,9 +235,9 @@ class Statements:
         size: sql.Composable
         made: list[sql.Composable] = []
         if shape.weigh == "looked into":
-            size = self._size(roles, large=_AT_LEAST)
+            size = self._size(roles, large=AT_LEAST)
             for alias, name in weighed.items():
-                least, text = _at_least(self.types[name].kind, Name(name)), _text(self.types[name].kind, Name(alias))
+                least, text = at_least(self.types[name].kind, Name(name)), text_of(self.types[name].kind, Name(alias))
                 source.append(sql.SQL("{} AS {}").format(least, Name(alias + "l")))
                 made.append(
                     sql.SQL(", CASE WHEN {least} <= %(max_row)s::int8 THEN {text} END AS {made}").format(
@@ -246,12 +249,12 @@ class Statements:
             source.extend(sql.SQL("NULL::text AS {}").format(Name(alias + "x")) for alias in weighed)
         else:
             # Text that is both weighed and sent is made once; the LIMIT keeps the planner from doing otherwise.
-            size = self._size(roles, large=_RECKONED)
+            size = self._size(roles, large=RECKONED)
             source.extend(
                 sql.SQL("CASE WHEN pg_column_size({}) < {} THEN {} END AS {}").format(
                     Name(name),
                     sql.Literal(JSON_WEIGHED_BELOW),
-                    _text(self.types[name].kind, Name(name)),
+                    text_of(self.types[name].kind, Name(name)),
                     Name(alias + "x"),
                 )
                 for alias, name in weighed.items()
@@ -302,7 +305,7 @@ class Statements:
                 # The text is made once, and only of values that are not larger by far.
                 source.append(
                     sql.SQL("CASE WHEN pg_column_size({column}) <= %(share)s::int8 THEN {text} END AS {made}").format(
-                        column=Name(name), text=_text(kind, Name(name)), made=Name(alias + "x")
+                        column=Name(name), text=text_of(kind, Name(name)), made=Name(alias + "x")
                     )
                 )
                 sizes.append(
@@ -489,7 +492,7 @@ class Statements:
     def _no_extras(self) -> sql.Composed:
         """NULLs of the types that the further columns have."""
         return sql.Composed(
-            [sql.SQL(", NULL::{}").format(_extra_kind(self._kind(extra), extra)) for extra in self.extras]
+            [sql.SQL(", NULL::{}").format(extra_kind(self._kind(extra), extra)) for extra in self.extras]
         )
 
     def _extras(
@@ -502,7 +505,7 @@ class Statements:
         parts: list[sql.Composable] = []
         for number, extra in enumerate(self.extras):
             alias = f"e{number}"
-            value = _extra(self._kind(extra), extra, Name(alias))
+            value = extra_value(self._kind(extra), extra, Name(alias))
             # As bounded as the headers column: it may be what makes the row too large.
             parts += [sql.SQL(", "), headers(value) if extra.role == "header" else others(extra.column, alias, value)]
         return sql.Composed(parts)
@@ -519,7 +522,7 @@ class Statements:
                 parts.append(
                     sql.SQL("coalesce(octet_length({text}), {large}, 0)::int8").format(
                         text=Name(alias + "x"),
-                        large=large.format(column=Name(alias), least=Name(alias + "l"), expansion=_EXPANSION),
+                        large=large.format(column=Name(alias), least=Name(alias + "l"), expansion=EXPANSION),
                     )
                 )
             elif kind in ("numeric", "citext", "character"):
@@ -531,94 +534,7 @@ class Statements:
     def _exact(self, roles: Mapping[str, str]) -> sql.Composable:
         """Bytes of a row, from the aliases, by what will be sent; this may fetch and decompress."""
         parts = [
-            sql.SQL("coalesce(octet_length({}), 0)::int8").format(_text(self.types[name].kind, Name(alias)))
+            sql.SQL("coalesce(octet_length({}), 0)::int8").format(text_of(self.types[name].kind, Name(alias)))
             for alias, name in roles.items()
         ]
         return sql.SQL("({})").format(sql.SQL(" + ").join(parts))
-
-
-_EXPANSION: Final = sql.SQL(" ").join(
-    sql.SQL("WHEN {} THEN {}").format(sql.Literal(method), sql.Literal(factor))
-    for method, factor in JSON_EXPANSION.items()
-)
-
-
-_RECKONED: Final = sql.SQL(
-    "pg_column_size({column})::int8 * CASE pg_column_compression({column}) {expansion} ELSE 1 END"
-)
-_AT_LEAST: Final = sql.SQL("{least}")
-"""The sizes of json and arrays of which no text was made."""
-
-_LENGTH_OF_NUMBERS: Final = sql.SQL(
-    "(SELECT coalesce(sum(greatest((get_byte(n, 2) * 256 + get_byte(n, 3) + 32768) %% 65536 - 32768, 0) * 4"
-    " + get_byte(n, 6) * 256 + get_byte(n, 7)), 0) FROM (SELECT numeric_send(number::numeric) AS n FROM"
-    " jsonb_array_elements(jsonb_path_query_array({column}, 'strict $.** ? (@.type() == \"number\")')) AS number"
-    " OFFSET 0) AS numbers)::int8"
-)
-"""Digits of all the numbers in a jsonb, but for some of each: those of the groups of four before the point, by the
-weight of the first, and those behind it. See numeric_send in the server's source: four int16, of which these are the
-second and the last."""
-
-
-def _at_least(kind: str, column: Name) -> sql.Composable:
-    """Bytes that the text of a json or an array has at least, had without making it.
-
-    If this is within a bound, the text is within some thirty times the bound: stored, uncompressed, a value has at most
-    four times the bytes of its text (small numbers), and the text has at most six times those (control characters),
-    but for numbers and NULL elements, which are counted.
-    """
-    if kind == "json":
-        return sql.SQL("0::int8")
-    if kind == "jsonb":
-        plain, counted = sql.SQL("{} #> '{{}}'").format(column), _LENGTH_OF_NUMBERS.format(column=column)
-    else:
-        plain = sql.SQL("array_cat({}::text[], '{{}}'::text[])").format(column)
-        counted = sql.SQL("3 * cardinality({})::int8").format(column)
-    return sql.SQL(
-        "(SELECT CASE WHEN plain / 4 > %(max_row)s::int8 THEN plain / 4 ELSE {counted} END"
-        " FROM (SELECT pg_column_size({plain})::int8 AS plain OFFSET 0) AS stored)"
-    ).format(plain=plain, counted=counted)
-
-
-def _whole(value: sql.Composable) -> sql.Composed:
-    """What is read only of rows that are not too large."""
-    return sql.SQL("CASE WHEN s BETWEEN 0 AND %(max_row)s::int8 THEN {} END").format(value)
-
-
-def _text(kind: str, column: Name) -> sql.Composable:
-    """What a column's octets are counted of."""
-    if kind == "bytea":
-        return column
-    return sql.SQL("array_to_json({})::text" if kind.endswith("[]") else "{}::text").format(column)
-
-
-def _extra_kind(kind: str, extra: Extra) -> sql.SQL:
-    """The type in which a further column travels."""
-    if extra.role in ("partition", "timestamp"):
-        return sql.SQL("int8")
-    return sql.SQL("bytea" if kind == "bytea" else "text")
-
-
-def _rfc3339(kind: str, column: Name) -> sql.Composable:
-    """A moment in UTC as RFC 3339 has it; NULL for one that is infinite, or not well within its four digits of a year.
-
-    See https://www.rfc-editor.org/rfc/rfc3339#section-5.6.
-    """
-    zone = sql.SQL(" AT TIME ZONE 'UTC'" if kind == WITH_ZONE else "")
-    return sql.SQL(
-        "CASE WHEN {column} >= '0001-01-02' AND {column} < '9999-12-31'"
-        """ THEN to_char({column}{zone}, 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') END"""
-    ).format(column=column, zone=zone)
-
-
-def _extra(kind: str, extra: Extra, column: Name) -> sql.Composable:
-    """A further column as it travels: a moment as Kafka has it, in milliseconds since 1970 and not before."""
-    if extra.role == "timestamp":
-        # A single infinite moment must not fail the whole read.
-        return sql.SQL(
-            "CASE WHEN isfinite({column}) AND extract(epoch FROM {column}) >= 0"
-            " THEN floor(extract(epoch FROM {column}) * 1000)::int8 END"
-        ).format(column=column)
-    if extra.role == "time":
-        return _rfc3339(kind, column)
-    return sql.SQL("{}::{}").format(column, _extra_kind(kind, extra))
