@@ -79,7 +79,6 @@ def prepare_policy(database: Database, policy: str, *, table: str = "outbox") ->
             database.execute(
                 f"create table {table}_sent (like {table}, outbox_sent_at timestamptz not null default now())"
             )
-            database.execute(f"create index on {table}_sent using brin (outbox_sent_at)")
         return "true"
     database.execute(f"create index {table}_unsent on {table} (id) where {unsent}")
     return f"({unsent})"

@@ -127,7 +127,7 @@ def test_a_row_that_is_put_back_is_sent_again(database: Database, make_store: Ma
         ("drop table outbox_sent", "TableMissing"),
         ("alter table outbox_sent drop column headers", "ColumnMissing"),
         ("alter table outbox_sent drop column outbox_sent_at", None),
-        ("drop index outbox_sent_outbox_sent_at_idx", None),
+        ("drop index outbox_sent_id_idx", None),
     ],
 )
 @pytest.mark.parametrize("keep", [None, 3600.0])
@@ -135,14 +135,16 @@ def test_what_the_second_table_lacks_is_found_and_printed(
     database: Database, tmp_path: Path, make_store: MakeStore, damage: str, reason: str | None, keep: float | None
 ) -> None:
     prepare_policy(database, "keep")
+    database.execute("create index on outbox_sent (id)")
     database.execute(damage)
+    needless = damage.startswith("drop index") and keep is None
     config = relay_config(tmp_path, database=database, retention={**KEEP, "keep_for_seconds": keep})
     if reason is not None:
         store = PostgresStore(config)
         with pytest.raises(StoreError, match="outbox_sent") as caught:
             store.open()
         assert caught.value.reason == reason
-    assert [finding.level for finding in findings(config)] != ["ok"]
+    assert ([finding.level for finding in findings(config)] == ["ok"]) == needless
     run(database, setup.for_what_is_missing(config, role=database.user))
     assert [finding.level for finding in findings(config)] == ["ok"]
     assert statements(setup.for_what_is_missing(config, role=database.user)) == []

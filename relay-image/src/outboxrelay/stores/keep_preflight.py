@@ -44,16 +44,13 @@ def examine_keep(connection: psycopg.Connection[Any], config: RelayConfig, *, ro
 
 
 def _index(config: RelayConfig, shape: Shape) -> list[Finding]:
-    """What clean-up and replay need in order not to read the whole table."""
-    clean_up = config.retention.keep_for_seconds is not None
-    if shape.indexed or (shape.time_indexed and not clean_up):
+    if shape.indexed or config.retention.keep_for_seconds is None:
         return []
-    wanted, purpose = (config.table.columns.id, "clean-up") if clean_up else (SENT_AT, "replay")
     return [
         Finding(
-            level="error" if clean_up else "warning",
+            level="error",
             subject="sent table",
-            message=f"no index of {sent_table(config)} begins with {wanted}: {purpose} needs one",
+            message=f"no index of {sent_table(config)} begins with {config.table.columns.id}: clean-up needs one",
             remedy="make one",
             statements=(ddl.sent_index(config, at_once=shape.partitioned),),
         )

@@ -26,14 +26,12 @@ SELECT c.relkind = 'p',
        coalesce(p.partstrat = 'r' AND p.partnatts = 1 AND EXISTS (
            SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum = p.partattrs[0]
              AND a.attname = %(sent_at)s AND a.atttypid = 'timestamptz'::regtype), false),
-       coalesce(%(id)s = ANY (indexed.names), false), coalesce(%(sent_at)s = ANY (indexed.names), false)
+       EXISTS (
+           SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+           WHERE i.indrelid = c.oid AND i.indisvalid AND i.indpred IS NULL AND a.attname = %(id)s)
 FROM pg_class c
 JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_partitioned_table p ON p.partrelid = c.oid
-CROSS JOIN LATERAL (
-    SELECT array_agg(a.attname) AS names
-    FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
-    WHERE i.indrelid = c.oid AND i.indisvalid AND i.indpred IS NULL) AS indexed
 WHERE n.nspname = %(schema)s AND c.relname = %(sent)s AND c.relkind IN ('r', 'p')
 """
 
@@ -61,7 +59,7 @@ FROM bounded ORDER BY upper, oid
 
 
 class Shape(NamedTuple):
-    """What clean-up and replay can make use of in a second table."""
+    """What the clean-up of a second table can make use of."""
 
     partitioned: bool
     by_time: bool
@@ -69,9 +67,6 @@ class Shape(NamedTuple):
 
     indexed: bool
     """An index begins with the id."""
-
-    time_indexed: bool
-    """An index begins with the time of sending."""
 
 
 class Partition(NamedTuple):
