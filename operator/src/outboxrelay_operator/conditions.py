@@ -72,7 +72,7 @@ REASONS: Final = (
     Reason("ImagePullFailed", "The relay's image cannot be pulled. Check the image and the registry's credentials."),
     Reason("Unschedulable", "No node takes a relay pod. Read the message: resources, taints or volumes."),
     Reason("PodsFailing", "Relay pods crash or cannot start. Read the message and the pods' logs."),
-    Reason("PodsNotReady", "A relay pod that is needed is not ready and does not say why. Read its events and logs."),
+    Reason("PodsNotReady", "A relay pod that is needed is not ready. Read the message, or its events and logs."),
     Reason("LanesUnowned", "Rows of some keys wait: no relay owns their lanes. See who holds the locks in PostgreSQL."),
     Reason("LanesHalted", "Lanes stand still for a row at fault, as onError.policy Halt asks; see lastError. Mend it."),
     Reason("ConnectionBudget", "Rows wait, and the server has no connection for a relay. See scaling in status.pairs."),
@@ -135,7 +135,11 @@ SLO_MISSED: Final = Reason(
 )
 SLO_MET_AGAIN: Final = Reason("SloMet", "Every pair keeps to spec.slo.")
 
-EVENT_REASONS: Final = (SCALED_UP, SCALED_DOWN, SLO_MISSED, SLO_MET_AGAIN)
+DEAD_LETTERED: Final = Reason(
+    "DeadLettered", "A row was given up and sent to the dead-letter topic; see lastError in status.pairs."
+)
+
+EVENT_REASONS: Final = (SCALED_UP, SCALED_DOWN, SLO_MISSED, SLO_MET_AGAIN, DEAD_LETTERED)
 """Of Events that do not tell of a reason of Ready."""
 
 SCALING_REASONS: Final = (

@@ -15,10 +15,11 @@ from outboxrelay_operator.pairs import Owner
 
 
 def transitions(owner: Owner, *, before: Object, after: Object, now: float, pod: str) -> list[Object]:
-    """The Events to post for what changed between two statuses: Ready, SloMet, and what autoscaling decided."""
+    """The Events to post for what changed between two statuses: Ready, SloMet, dead letters, autoscaling's decisions."""
     return [
         _event(owner, reason, normal=normal, now=now, pod=pod)
-        for reason, normal in (*_readiness(before, after), *_scalings(before, after), *_slo(before, after))
+        for tell in (_readiness, _scalings, _slo, _letters)
+        for reason, normal in tell(before, after)
     ]
 
 
@@ -56,6 +57,12 @@ def _slo(before: Object, after: Object) -> Iterator[News]:
         yield catalogue.SLO_MISSED, False
     elif old and not new and _condition(after, SLO_MET) is not None:
         yield catalogue.SLO_MET_AGAIN, True
+
+
+def _letters(before: Object, after: Object) -> Iterator[News]:
+    old = {pair["name"]: pair.get("deadLettered", 0) for pair in before.get("pairs", ())}
+    if any(pair.get("deadLettered", 0) > old.get(pair["name"], 0) for pair in after.get("pairs", ())):
+        yield catalogue.DEAD_LETTERED, False
 
 
 def _event(owner: Owner, reason: Reason, *, normal: bool, now: float, pod: str) -> Object:

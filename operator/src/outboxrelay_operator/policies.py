@@ -6,7 +6,7 @@ they are the ones that must reach the database; the operator's is what is left w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from outboxrelay.report import RelayReport, SideState
 from outboxrelay_operator.conditions import BY_WORD, Finding
@@ -163,7 +163,19 @@ def pod_troubles(facts: PairFacts) -> list[Finding]:
     """What keeps pods of a pair from running, whether rows flow through others or not."""
     create = pods_cannot_be_created(facts)
     troubles = [_trouble(facts, pod) for pod in facts.live_pods if pod.problem is not None]
-    return troubles if create is None else [create, *troubles]
+    return [*([] if create is None else [create]), *troubles, *_left_behind(facts)]
+
+
+def _left_behind(facts: PairFacts) -> Iterator[Finding]:
+    """Relays that cannot work while others of the pair can: where none can, the conditions of both ends tell."""
+    if not any(map(_flows, facts.reports(facts.live_pods))):
+        return
+    for pod in facts.live_pods:
+        report = pod.fresh_report(facts.now)
+        if report is None or pod.ready or not _faulty(report):
+            continue
+        side = report.broker if report.database.ok else report.database
+        yield Finding("PodsNotReady", f"pair {facts.pair}: relay {pod.name}: {side.message or side.reason}")
 
 
 def lanes_are_halted(facts: PairFacts) -> Finding | None:

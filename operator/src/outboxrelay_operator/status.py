@@ -58,7 +58,12 @@ def next_status(
     through_relays: bool = False,
 ) -> Object:
     """The status as a plain dict. `now` is Unix time; `through_relays`: the operator reads no Secrets."""
-    pairs = _with_slo(observed, judged, [_pair_status(facts, finding) for facts, finding in judged])
+    known_before = {pair.get("name"): pair for pair in observed.status.get("pairs") or ()}
+    pairs = _with_slo(
+        observed,
+        judged,
+        [_pair_status(facts, finding, before=known_before.get(facts.pair.name, {})) for facts, finding in judged],
+    )
     mine = [pair for pair, (facts, _) in zip(pairs, judged, strict=True) if not facts.lost]
     backlogs = [pair for pair in mine if pair.backlog is not None]
     lags = [pair for pair in mine if pair.lag_seconds is not None]
@@ -113,7 +118,7 @@ def _running(observed: Observed, judged: Sequence[Judged]) -> list[DeploymentSta
     return [DeploymentState.of(live) for live in observed.deployments.values() if controller_uid(live) == uid]
 
 
-def _pair_status(facts: PairFacts, finding: Finding) -> PairStatus:
+def _pair_status(facts: PairFacts, finding: Finding, *, before: Object) -> PairStatus:
     measurement = None if facts.lost else facts.fresh_measurement
     backlog = measurement if isinstance(measurement, Backlog) else None
     deployment = facts.deployment
@@ -140,8 +145,9 @@ def _pair_status(facts: PairFacts, finding: Finding) -> PairStatus:
         catch_up_seconds=_catch_up_seconds(facts, backlog),
         parked=sum(report.parked_total for report in reports) if counted else None,
         halted_lanes=sum(len(report.halted_lanes) for report in reports) if counted else None,
-        dead_lettered=sum(sum(report.dead_lettered.values()) for report in reports) if counted else None,
-        last_error=_last_error(facts),
+        # What relays that are gone have sent there is counted by nobody, and not 0.
+        dead_lettered=sum(sum(report.dead_lettered.values()) for report in reports) if counted and reports else None,
+        last_error=_last_error(facts, before=before),
         blocked_by=_blocked_by(reports),
         measured_at=None if backlog is None else timestamp(backlog.at),
     )
@@ -193,10 +199,12 @@ def _catch_up_seconds(facts: PairFacts, backlog: Backlog | None) -> int | None:
     return int(significant(backlog.rows / (facts.rates.sent - facts.rates.arrival), 2))
 
 
-def _last_error(facts: PairFacts) -> PairError | None:
+def _last_error(facts: PairFacts, *, before: Object) -> PairError | None:
     errors = [report.last_error for report in facts.reports(facts.live_pods) if report.last_error is not None]
     if not errors:
-        return None
+        # A pair that sleeps has no relay that could remember.
+        kept = None if facts.live_pods else before.get("lastError")
+        return None if kept is None else PairError.model_validate(kept)
     newest = max(errors, key=lambda error: error.at)
     return PairError(
         reason=shortened(newest.reason, 64),

@@ -91,6 +91,20 @@ class TestEvents:
         ]
 
     @pytest.mark.parametrize(
+        ("before", "after", "told"),
+        [(None, 1, True), (0, 1, True), (1, 1, False), (3, 0, False), (3, None, False), (None, 0, False)],
+    )
+    def test_a_letter_is_posted(self, before: int | None, after: int | None, told: bool) -> None:
+        """A relay that starts anew counts from 0."""
+
+        def lettered(count: int | None) -> Object:
+            return {"pairs": [{"name": "p"} | ({} if count is None else {"deadLettered": count})]}
+
+        event = self.event(lettered(before), lettered(after))
+        assert (event is not None) == told
+        assert event is None or (event["type"], event["reason"]) == ("Warning", "DeadLettered")
+
+    @pytest.mark.parametrize(
         ("before", "after", "expected"),
         [
             (("True", False), ("False", True), [SLO_MISSED]),

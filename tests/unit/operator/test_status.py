@@ -278,6 +278,18 @@ def test_dead_letters_of_all_pods_are_added_up() -> None:
     silent = status(facts(pods=(pod(report=None),)))
     assert "deadLettered" not in silent
     assert "deadLettered" not in silent["pairs"][0]
+    asleep = status(facts(pods=(), rates=Rates(arrival=0.0, sent=0.0), deployment=state(replicas=0, ready=0)))
+    assert asleep["pairs"][0]["parked"] == 0
+    assert "deadLettered" not in asleep["pairs"][0]
+
+
+def test_the_last_error_outlasts_the_relay_while_none_runs() -> None:
+    seen = observed()
+    seen.status = status(facts(pods=(pod(report=report(last_error=last_error(row_id="9"))),)), seen=seen)
+    kept = seen.status["pairs"][0]["lastError"]
+    assert kept["rowId"] == "9"
+    assert status(facts(pods=()), seen=seen)["pairs"][0]["lastError"] == kept
+    assert "lastError" not in status(facts(pods=(pod(),)), seen=seen)["pairs"][0]
 
 
 @pytest.mark.parametrize(
@@ -352,6 +364,22 @@ class TestPodsHealthy:
         assert short(status(facts(pods=(pod(),)), seen=seen), "PodsHealthy") == ("True", "NoTrouble")
         leaving = pod(name="relay-1", terminating=True, problem=problem)
         assert short(status(facts(pods=(pod(), leaving)), seen=seen), "PodsHealthy") == ("True", "NoTrouble")
+
+    def test_a_relay_that_cannot_work_while_others_do(self) -> None:
+        """As after a restart that came with a missing grant; where no relay works, Ready tells."""
+        denied = report(pod="relay-1", database=side(False, "PermissionDenied", "grant DELETE"), lanes_owned=())
+        left = pod(name="relay-1", uid="uid-2", ready=False, report=denied)
+        result = status(facts(pods=(pod(), left)))
+        assert (short(result, "Ready"), short(result, "PodsHealthy")) == (
+            ("True", "Flowing"),
+            ("False", "PodsNotReady"),
+        )
+        assert "relay relay-1: grant DELETE" in condition(result, "PodsHealthy")["message"]
+        alone = status(facts(pods=(left,)))
+        assert (short(alone, "Ready")[1], short(alone, "PodsHealthy")[1]) == ("PermissionDenied", "NoTrouble")
+        waits = report(pod="relay-1", database=side(False, "Starting", ""), lanes_owned=())
+        starting = pod(name="relay-1", uid="uid-2", ready=False, report=waits)
+        assert short(status(facts(pods=(pod(), starting))), "PodsHealthy") == ("True", "NoTrouble")
 
     def test_a_pod_that_cannot_be_created_comes_first(self) -> None:
         pods = (pod(), pod(name="relay-1", problem=("CrashLoopBackOff", "x")))

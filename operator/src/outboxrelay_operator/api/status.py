@@ -119,7 +119,10 @@ class PairStatus(Model):
     dead_lettered: int | None = Field(
         default=None,
         ge=0,
-        description="Rows that went to the dead-letter topic, as the relays that run now count since they started.",
+        description=(
+            "Rows that went to the dead-letter topic, as the relays that run now count since they started. Absent "
+            "while none runs."
+        ),
     )
     last_error: PairError | None = Field(default=None, description="The newest failure, kept after it healed.")
     blocked_by: BlockedBy | None = Field(
