@@ -15,7 +15,7 @@ from outboxrelay_operator.pairs import Owner
 
 
 def transitions(owner: Owner, *, before: Object, after: Object, now: float, pod: str) -> list[Object]:
-    """The Events to post for what changed between two statuses: Ready, SloMet, dead letters, autoscaling's decisions."""
+    """The Events to post for what changed between two statuses: Ready, SloMet, letters, autoscaling's decisions."""
     return [
         _event(owner, reason, normal=normal, now=now, pod=pod)
         for tell in (_readiness, _scalings, _slo, _letters)
