@@ -56,7 +56,8 @@ def delay(before: Mapping[str, Any], after: Mapping[str, Any], *, now: float, la
         return 0.0
     if change is not Change.NONE:
         interval = FAR_INTERVAL_SECONDS if change is Change.FAR else NEAR_INTERVAL_SECONDS
-        return max(0.0, last_write + interval - now)
+        # A clock that was set back has not seen the last write yet.
+        return max(0.0, last_write + interval - now) if last_write <= now else 0.0
     waiting = (pair for pair in before.get("pairs", ()) if (pair.get("scaling") or {}).get("calm"))
     oldest = min((unix(pair["measuredAt"]) for pair in waiting if "measuredAt" in pair), default=now)
     return 0.0 if now - oldest >= CONFIRM_SECONDS else None

@@ -117,6 +117,12 @@ class TestRates:
             tracker.add(backlog(600 * look, at=at, believe_until=at + 75), sent=1.0)
         assert tracker.rates(sent=1.0).arrival == pytest.approx(11.0)
 
+    def test_looks_from_before_the_clock_was_set_back_tell_nothing(self) -> None:
+        tracker = RateTracker()
+        for at, rows in ((NOW, 0), (NOW - 3600, 100), (NOW - 3590, 200)):
+            tracker.add(backlog(rows, at=at), sent=0.0)
+        assert tracker.rates(sent=0.0).arrival == pytest.approx(10.0)
+
     def test_a_look_from_before_a_long_gap_tells_nothing(self) -> None:
         tracker = RateTracker()
         tracker.add(backlog(0, at=NOW), sent=0.0)

@@ -40,6 +40,10 @@ def test_ol_08_nothing_new_is_not_written() -> None:
     assert wait(status(), later, now=NOW + 15) is None
 
 
+def test_a_clock_that_was_set_back_holds_no_write_back() -> None:
+    assert wait(status(), status(measurement=backlog(9000)), since=-3600.0) == 0
+
+
 def test_what_stays_equal_is_never_written_again() -> None:
     assert wait(status(), status(), now=NOW + 86_400) is None
 

@@ -25,6 +25,9 @@ class RateTracker:
 
     def add(self, backlog: Backlog, *, sent: float | None) -> None:
         """Note a measurement and the rate that the relays reported at that time (None: unknown)."""
+        if self._samples and backlog.at < self._samples[-1].backlog.at:
+            # The clock was set back: what was measured before cannot be compared, and would never grow old.
+            self._samples.clear()
         self._samples.append(_Sample(backlog=backlog, sent=sent))
         while backlog.at - self._samples[0].backlog.at > WINDOW_SECONDS:
             # Costly looks are further apart than the window; two of them are needed all the same.
