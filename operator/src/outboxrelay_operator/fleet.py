@@ -67,6 +67,8 @@ class Fleet:
     def saw(self, observed: Observed) -> None:
         """A resource was read."""
         key = observed.owner.key
+        if key in self._seen:
+            observed.share(self._seen[key])
         self._seen[key] = observed
         self._being_read.discard(key)
         self._forbidden_since.pop(key, None)

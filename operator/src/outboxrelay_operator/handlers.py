@@ -18,7 +18,7 @@ import kopf
 
 from outboxrelay_operator.api import GROUP, PLURAL, VERSION
 from outboxrelay_operator.complaints import Complaints
-from outboxrelay_operator.kube import Kind, Object
+from outboxrelay_operator.kube import Kind, Object, lean
 from outboxrelay_operator.names import MANAGED_BY, OWNED_SELECTOR
 from outboxrelay_operator.pairs import Key
 from outboxrelay_operator.predicates import News
@@ -39,6 +39,9 @@ _PAUSES = (1.0, 5.0, 10.0, 20.0, 30.0)
 
 SILENT_WATCH_SECONDS = 70.0
 """A watch that says nothing for so long is begun anew: the API server sends a bookmark about once a minute."""
+
+_IDLE_WORKER_SECONDS = 0.1
+"""How long kopf keeps a task for an object of which there is no more news: after a list there is one for each."""
 
 _GOOD_SECONDS = 60.0
 """kopf gave up within this time: it never got as far as watching."""
@@ -75,9 +78,8 @@ def registry(notify: Notify, listed: Listed) -> kopf.OperatorRegistry:
 def _live(event: str | None, body: kopf.Body) -> Object | None:
     if event == "DELETED":
         return None
-    # The body's parts are views; what is kept must be plain, and without what nobody reads.
-    metadata = {name: part for name, part in body["metadata"].items() if name != "managedFields"}
-    return {**body, "metadata": metadata}
+    # Parts of the body are views; what is kept must be plain.
+    return lean(dict(body))
 
 
 class _NoDifferences(kopf.DiffBaseStorage):
@@ -100,6 +102,7 @@ def settings() -> kopf.OperatorSettings:
     chosen.posting.enabled = False
     chosen.persistence.diffbase_storage = _NoDifferences()
     chosen.process.ultimate_exiting_timeout = None
+    chosen.queueing.idle_timeout = _IDLE_WORKER_SECONDS
     chosen.watching.label_selectors["apps", "v1", "deployments"] = OWNED_SELECTOR
     chosen.watching.chunk_size = 500
     chosen.watching.connect_timeout = 10

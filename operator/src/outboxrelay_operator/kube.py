@@ -299,6 +299,17 @@ class HttpKube:
         return answer
 
 
+def lean(body: Mapping[str, Any]) -> Object:
+    """An object that somebody else parsed, as it is kept."""
+    return _lean((name, _lean_part(part)) for name, part in body.items())
+
+
+def _lean_part(part: Any) -> Any:
+    if isinstance(part, Mapping):
+        return lean(part)
+    return [_lean_part(item) for item in part] if isinstance(part, list) else part
+
+
 def _lean(pairs: Iterable[tuple[str, Any]]) -> Object:
     """A part of an object as it is kept: of a thousand objects most words are the same, so each is kept once.
 

@@ -60,9 +60,6 @@ class Observed:
     configs: dict[str, str] = field(default_factory=dict)
     """Configurations of the relays by pair, rendered once for as long as the spec stays what it is."""
 
-    wanted: dict[str, Object] = field(default_factory=dict)
-    """The Deployments that are wanted by pair, rendered again only if the number of pods changes."""
-
     shared: dict[str, Object] = field(default_factory=dict)
     """What all its relays share, by kind: of each kind there is one at most."""
 
@@ -71,6 +68,11 @@ class Observed:
 
     budgets: dict[str, Object] = field(default_factory=dict)
     """PodDisruptionBudgets, in the same way."""
+
+    def share(self, before: Observed) -> None:
+        """Keep no copy of what was made of the same spec before, since others keep that as well."""
+        if self.owner == before.owner and self.spec == before.spec:
+            self.spec, self.pairs, self.configs = before.spec, before.pairs, before.configs
 
     def took(self, deployment: Object) -> None:
         """A Deployment as the answer to a request has it, or an event: the one of them that is newer counts."""

@@ -115,7 +115,14 @@ def make_plan(
         if finding is not None:
             blocked[pair.name] = finding
         else:
-            deployments[pair.name] = _wanted(observed, spec, pair, replicas=replicas[pair.name], image=image)
+            deployments[pair.name] = deployment(
+                observed.owner,
+                pair,
+                config=configs[pair.name],
+                replicas=replicas[pair.name],
+                pod=spec.pod,
+                image=image,
+            )
     wanted = {pair.name for pair in observed.pairs} - lost.keys()
     unwanted = [
         *_unwanted(observed, "Deployment", wanted),
@@ -157,15 +164,6 @@ def _unwanted(observed: Observed, kind: str, wanted: Set[str]) -> list[tuple[str
 
 def _is_ours(observed: Observed, live: Object | None) -> bool:
     return live is not None and controller_uid(live) == observed.owner.uid
-
-
-def _wanted(observed: Observed, spec: OutboxRelaySpec, pair: Pair, *, replicas: int, image: RelayImage) -> Object:
-    body = observed.wanted.get(pair.name)
-    if body is None or body["spec"]["replicas"] != replicas:
-        config = observed.configs[pair.name]
-        body = deployment(observed.owner, pair, config=config, replicas=replicas, pod=spec.pod, image=image)
-        observed.wanted[pair.name] = body
-    return body
 
 
 def _replicas(spec: OutboxRelaySpec, pairs: Iterable[Pair], scaled: Mapping[str, int]) -> dict[str, int]:

@@ -20,7 +20,8 @@ class News:
 
     def __init__(self) -> None:
         self._relays: dict[Key, Sign] = {}
-        self._deployments: dict[tuple[str, str], tuple[Key, object]] = {}
+        self._deployments: dict[tuple[str, str], tuple[Key, int]] = {}
+        """By namespace and name the owner, and a hash of what matters: of thousands that is no small part."""
 
     def of_relay(self, event: str | None, body: Body) -> Key | None:
         """The resource to reconcile after an event of an OutboxRelay; None if nothing changed that matters."""
@@ -46,9 +47,9 @@ class News:
             return key
         if key is None:
             return None
-        sign = (
+        matters = (
             sign_of(body),
-            meta.get("labels"),
+            sorted((meta.get("labels") or {}).items()),
             meta.get("ownerReferences"),
             status.get("observedGeneration"),
             status.get("replicas"),
@@ -56,6 +57,7 @@ class News:
             status.get("updatedReplicas"),
             [_said(condition) for condition in status.get("conditions") or ()],
         )
+        sign = hash(repr(matters))
         if known is not None and known[1] == sign:
             return None
         self._deployments[where] = (key, sign)

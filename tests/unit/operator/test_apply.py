@@ -288,7 +288,6 @@ async def test_a_deployment_that_waits_for_its_turn_is_scaled_and_else_left_alon
     first, second = names(seen)
     before = deepcopy(seen.deployments[first]["spec"]["template"])
     newer = RelayImage(name="relay:newer", pull_policy="IfNotPresent")
-    seen.wanted.clear()
     plan = make_plan(seen, lost={}, secrets=SECRETS, image=newer, scaled={first: 3}).holding([first, second])
     assert has_work(plan, seen, Attempts(), now=NOW)
     await carry_out(kube, plan, seen, Attempts(), applied=lambda _: None, now=NOW)

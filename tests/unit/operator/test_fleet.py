@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from copy import deepcopy
 from typing import Any
 
@@ -9,11 +10,11 @@ import pytest
 
 from outboxrelay_operator.fleet import Fleet
 from outboxrelay_operator.gather import complete, gather, survey
-from outboxrelay_operator.kube import Kind, Object
+from outboxrelay_operator.kube import Kind, Object, lean
 from outboxrelay_operator.names import labels, shared_name
-from outboxrelay_operator.observed import parse
+from outboxrelay_operator.observed import Observed, parse
 from outboxrelay_operator.pairs import Key
-from tests.unit.operator.builders import KEY, OWNER, relay
+from tests.unit.operator.builders import KEY, OWNER, raw_spec, relay
 from tests.unit.operator.fake_kube import FakeKube
 
 _OWNED = ("OutboxRelay", "ConfigMap", "ServiceAccount", "NetworkPolicy", "Deployment", "PodDisruptionBudget")
@@ -125,6 +126,41 @@ class TestEvents:
         going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
         fleet.told_of_relay(KEY, going)
         assert fleet.seen(KEY) is None
+
+
+class TestMemory:
+    """What the claims, the measuring and the passes keep of one spec is one thing, however often it is read."""
+
+    @staticmethod
+    async def read(fleet: Fleet, kube: FakeKube) -> Observed:
+        observed = await gather(kube, KEY)
+        assert observed is not None
+        fleet.saw(observed)
+        return observed
+
+    async def test_the_same_spec_is_kept_once(self, kube: FakeKube) -> None:
+        fleet = Fleet(clock=lambda: 0.0)
+        first, second = await self.read(fleet, kube), await self.read(fleet, kube)
+        assert (second.spec is first.spec, second.pairs is first.pairs) == (True, True)
+
+    async def test_another_spec_or_another_resource_is_not_taken_for_it(self, kube: FakeKube) -> None:
+        fleet = Fleet(clock=lambda: 0.0)
+        first = await self.read(fleet, kube)
+        kube.put(Kind.OUTBOX_RELAY, relay(raw_spec(replicas=2)))
+        second = await self.read(fleet, kube)
+        assert second.spec is not None
+        assert (second.spec.replicas, second.configs is first.configs) == (2, False)
+        again = relay(raw_spec(replicas=2))
+        again["metadata"]["uid"] = "another"
+        kube.drop(Kind.OUTBOX_RELAY, KEY.namespace, KEY.name)
+        kube.put(Kind.OUTBOX_RELAY, again)
+        assert (await self.read(fleet, kube)).owner.uid == "another"
+
+    def test_words_that_two_objects_share_are_kept_once(self) -> None:
+        text = json.dumps(deployment(managedFields=[{"manager": "m"}]) | {"spec": {"list": [{"image": "i:1"}]}})
+        first, second = lean(json.loads(text)), lean(json.loads(text))
+        assert first == deployment() | {"spec": {"list": [{"image": "i:1"}]}}
+        assert first["spec"]["list"][0]["image"] is second["spec"]["list"][0]["image"]
 
 
 class TestStart:

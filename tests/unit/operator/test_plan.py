@@ -52,12 +52,6 @@ def test_one_deployment_for_each_pair_and_one_config_map() -> None:
     assert (plan.unwanted, plan.blocked) == ((), {})
 
 
-def test_a_spec_is_rendered_once() -> None:
-    seen = observed(TWO)
-    first, second = plan_of(seen), plan_of(seen)
-    assert all(first.deployments[name] is second.deployments[name] for name in names(TWO))
-
-
 def test_a_spec_that_cannot_be_used_changes_nothing() -> None:
     seen = deployed(observed(TWO))
     seen.spec = None

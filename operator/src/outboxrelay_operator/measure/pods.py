@@ -67,7 +67,9 @@ class PodWatch:
 
     async def run(self) -> None:
         """Until cancelled."""
-        async with aiohttp.ClientSession(timeout=_TIMEOUT) as http:
+        # Thousands of connections that wait for the next round cost more than to open them anew.
+        connector = aiohttp.TCPConnector(force_close=True)
+        async with aiohttp.ClientSession(timeout=_TIMEOUT, connector=connector) as http:
             while True:
                 count = 0
                 try:
