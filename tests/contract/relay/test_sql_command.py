@@ -209,3 +209,18 @@ def test_a_line_end_in_a_name_ends_no_comment(tmp_path: Path) -> None:
         # What is left outside quoted names and comments.
         bare = [line for line in re.sub(r'"(?:[^"]|"")*"', "", text).splitlines() if not line.startswith("--")]
         assert not [line for line in bare if "DROP" in line or "pg_write" in line]
+
+
+@pytest.mark.parametrize("table", ["outbox", "outbox_sent", "sent_1"])
+def test_a_table_that_a_crash_empties_is_found(database: Database, tmp_path: Path, table: str) -> None:
+    database.execute("create table outbox_sent (like outbox, outbox_sent_at timestamptz default now())"
+                     + (" partition by range (outbox_sent_at)" if table == "sent_1" else ""))  # fmt: skip
+    if table == "sent_1":
+        database.execute("create table sent_1 partition of outbox_sent default")
+    config = config_of(tmp_path, database, retention={"policy": "Keep"})
+    assert "UNLOGGED" not in setup.for_what_is_missing(config, role=database.user)
+    database.execute(f"alter table {table} set unlogged")
+    script = setup.for_what_is_missing(config, role=database.user)
+    assert f"{table} is UNLOGGED" in script
+    run(database, script)
+    assert "UNLOGGED" not in setup.for_what_is_missing(config, role=database.user)

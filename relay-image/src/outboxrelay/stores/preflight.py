@@ -12,6 +12,7 @@ from outboxrelay.ports import StoreError
 from outboxrelay.stores import ddl
 from outboxrelay.stores.columns import ColumnType
 from outboxrelay.stores.errors import place, translate
+from outboxrelay.stores.keep import sent_table
 from outboxrelay.stores.keep_preflight import examine_keep
 from outboxrelay.stores.lane_column import disagreement
 from outboxrelay.stores.locks import examine_locks
@@ -29,6 +30,7 @@ from outboxrelay.stores.table import (
     missing_privileges,
     row_security,
     table_oid,
+    unlogged,
 )
 from outboxrelay.stores.wake_preflight import examine_notifications, examine_wake
 
@@ -124,6 +126,7 @@ def examine_table(
     findings.extend(_index(connection, config, oid, partitioned=partitioned))
     findings.extend(examine_match(connection, config, oid, types=types, partitioned=partitioned))
     findings.extend(_identity(connection, config, oid))
+    findings.extend(_logging(connection, config))
     findings.extend(_storage(connection, oid))
     findings.extend(examine_wake(connection, config))
     findings.extend(_grants(connection, config, oid, role=role))
@@ -279,6 +282,22 @@ def _identity(connection: psycopg.Connection[Any], config: RelayConfig, oid: int
             )
         ]
     return [Finding(level="ok", subject="ids", message=f"drawn one by one from sequence {sequence}")]
+
+
+def _logging(connection: psycopg.Connection[Any], config: RelayConfig) -> list[Finding]:
+    """Whether a crash of the server would take rows along: those that wait, or those that were kept."""
+    names = [config.table.name, *([sent_table(config)] if config.retention.policy == "Keep" else [])]
+    return [
+        Finding(
+            level="error",
+            subject="logging",
+            message=f"{table} is UNLOGGED: after a crash of the server it is empty",
+            remedy=f"ALTER TABLE {table} SET LOGGED",
+            statements=(f"ALTER TABLE {table} SET LOGGED;",),
+        )
+        for name in names
+        for table in unlogged(connection, schema=config.table.schema_, name=name)
+    ]
 
 
 def _storage(connection: psycopg.Connection[Any], oid: int) -> list[Finding]:

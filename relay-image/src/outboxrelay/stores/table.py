@@ -175,6 +175,19 @@ def table_oid(connection: psycopg.Connection[Any], config: RelayConfig) -> int |
     return None if row is None else int(row[0])
 
 
+def unlogged(connection: psycopg.Connection[Any], *, schema: str, name: str) -> list[str]:
+    """Quoted names of the table or those of its partitions that PostgreSQL empties when it restarts after a crash."""
+    found = connection.execute(
+        "SELECT format('%%I.%%I', n.nspname, c.relname)"
+        " FROM pg_class parent JOIN pg_namespace p ON p.oid = parent.relnamespace"
+        " JOIN pg_class c ON c.oid = parent.oid OR c.oid IN (SELECT relid FROM pg_partition_tree(parent.oid))"
+        " JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE p.nspname = %s AND parent.relname = %s AND c.relpersistence = 'u' AND c.relkind = 'r' ORDER BY 1",
+        (schema, name),
+    ).fetchall()
+    return [each for (each,) in found]
+
+
 def is_partitioned(connection: psycopg.Connection[Any], oid: int) -> bool:
     """Whether the table is the parent of partitions."""
     row = connection.execute("SELECT relkind = 'p' FROM pg_class WHERE oid = %s", (oid,)).fetchone()
