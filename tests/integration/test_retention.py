@@ -64,6 +64,39 @@ def test_rr_07_a_busy_relay_cleans_up_and_the_table_stops_growing(
     assert not verdict.problems(), f"{verdict}: {verdict.problems()}"
 
 
+def test_a_busy_relay_waits_for_a_partition_and_sends_nothing_twice(
+    database: Database, kafka: LocalKafka, tmp_path: Path
+) -> None:
+    """Where rows that were sent have no place to go, they are held until they have."""
+    database.execute(
+        "create table outbox_sent (like outbox, outbox_sent_at timestamptz not null default now())"
+        " partition by range (outbox_sent_at)"
+    )
+    database.execute("create table sent_rest partition of outbox_sent default")
+    topic = kafka.create_topic(partitions=3)
+    config = configured(database, kafka, tmp_path, topic=topic.name, retention={"policy": "Keep"})
+    pair = Pair(database=database, topic=topic, config=config, directory=tmp_path)
+    with relaying(pair):
+        relay = pair.relay()
+        relay.await_ready()
+        with Load(database) as load:
+            relay.await_report(lambda report: report.sent_rows >= 200, what="200 rows sent")
+            database.execute("alter table outbox_sent detach partition sent_rest")
+            relay.await_report(
+                lambda report: "outbox_sent has no partition" in report.database.message, what="the table at fault"
+            )
+            pending = pair.pending()
+            eventually(lambda: pair.pending() >= pending + 500, seconds=60, what="500 rows more waiting")
+            assert "outbox_sent has no partition" in relay.report().database.message
+            database.execute("alter table outbox_sent attach partition sent_rest default")
+            relay.await_report(lambda report: report.database.ok, what="rows settled again")
+        pair.await_empty()
+        assert relay.terminate() == 0
+    verdict = check(committed=load.committed(), delivered=read_all(kafka, topic))
+    assert not verdict.problems(), f"{verdict}: {verdict.problems()}"
+    assert database.execute("select count(*) from outbox_sent") == [(verdict.committed,)]
+
+
 def configured(database: Database, kafka: LocalKafka, directory: Path, *, topic: str, retention: dict[str, Any]) -> Any:
     """A configuration whose clean-up looks often."""
     return relay_config(
