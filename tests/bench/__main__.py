@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
+from collections.abc import Callable
 from functools import partial
 from typing import get_args
 
-from tests.bench import latency, page, relay_page
+from tests.bench import debezium, held_snapshot, latency, page, polling, profile, relay_page
 from tests.bench.services import PARTITIONS
 from tests.bench.table import KEYS, PAYLOAD_BYTES
-from tests.bench.throughput import PEERS, VARIANTS, measure, table
+from tests.bench.throughput import DEBEZIUM_ROWS, FAT, PEERS, VARIANTS, measure, table
+from tests.testbed.services import packages
 from tests.testbed.services.table import PayloadType
 
 
@@ -24,12 +27,19 @@ def main(arguments: list[str]) -> int:
         "--payload", choices=get_args(PayloadType), default="jsonb", help="column type (default %(default)s)"
     )
     parser.add_argument(
-        "--only", choices=(*VARIANTS, *PEERS), action="append", help="a variant; may be given several times"
+        "--only", choices=(*VARIANTS, *PEERS, FAT), action="append", help="a variant; may be given several times"
     )
-    parser.add_argument("--peers", action="store_true", help="also Debezium Server (fetched once, 760 MB)")
-    parser.add_argument("--write", action="store_true", help="throughput, latency and peers into docs/benchmarks.md")
+    parser.add_argument("--peers", action="store_true", help="also the peers (fetched once: 760 MB, Java 21, node)")
+    parser.add_argument(
+        "--debezium-rows", type=int, default=DEBEZIUM_ROWS, help="of Debezium Server, once warm (default %(default)s)"
+    )
+    parser.add_argument("--write", action="store_true", help="everything, into docs/benchmarks.md")
     parser.add_argument("--latency", action="store_true", help="latency from commit to consumer, not throughput")
+    parser.add_argument("--profile", action="store_true", help="where the relay's time goes, not throughput")
     parser.add_argument("--seconds", type=float, default=30, help="length of a latency run (default %(default)s)")
+    parser.add_argument(
+        "--held-seconds", type=float, default=60, help="length of the run with a held snapshot (default %(default)s)"
+    )
     options = parser.parse_args(arguments)
     print(
         f"{options.rows:,} rows, {PAYLOAD_BYTES} B {options.payload}, 2 headers, {KEYS:,} keys, "
@@ -40,20 +50,41 @@ def main(arguments: list[str]) -> int:
     say = partial(print, flush=True)
     if options.latency:
         latency.measure(seconds=options.seconds, debezium=options.peers, say=say)
-        return 0
+    elif options.profile:
+        say(profile.table(profile.measure(rows=options.rows, runs=options.runs, payload=options.payload)))
+    else:
+        _measure(options, say, command=shlex.join(["python", "-m", "tests.bench", *arguments]))
+    return 0
+
+
+def _measure(options: argparse.Namespace, say: Callable[[str], None], *, command: str) -> None:
     machine = page.machine()
+    if options.write:
+        # What is missing is better known before than after a quarter of an hour.
+        packages.program("rsvg-convert")
+    if options.write or options.peers:
+        debezium.distribution()
+        polling.ready()
     samples = measure(
         rows=options.rows,
         runs=options.runs,
         payload=options.payload,
-        variants=options.only or (*VARIANTS, *(PEERS if options.peers or options.write else ())),
+        variants=options.only or (*VARIANTS, *((*PEERS, FAT) if options.peers or options.write else ())),
+        debezium_rows=options.debezium_rows,
         say=say,
     )
-    print(f"\nmedian of {options.runs} runs, in turns:\n{table(samples)}")
+    say(f"\nmedian of {options.runs} runs, in turns:\n{table(samples)}")
     if options.write:
-        latencies = latency.measure(seconds=options.seconds, debezium=True, say=say)
-        relay_page.write(samples, latencies, rows=options.rows, runs=options.runs, machine=machine)
-    return 0
+        measured = relay_page.Measured(
+            samples=samples,
+            latencies=latency.measure(seconds=options.seconds, debezium=True, say=say),
+            held=held_snapshot.measure(seconds=options.held_seconds, policies=["delete"])["delete"],
+            profile=profile.measure(rows=options.rows, runs=options.runs, payload=options.payload),
+            command=command,
+            rows=options.rows,
+            machine=machine,
+        )
+        relay_page.write(measured)
 
 
 if __name__ == "__main__":

@@ -12,11 +12,11 @@ import shutil
 import signal
 import subprocess
 import tarfile
-import tempfile
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from tests.bench.fetched import fetched, run
 from tests.testbed.paths import cache_dir
 from tests.testbed.services.eventually import eventually
 from tests.testbed.services.packages import program
@@ -61,26 +61,17 @@ def distribution() -> Path:
     Raises:
         ServiceError: Maven could not fetch it.
     """
-    target = cache_dir() / "debezium-server" / VERSION
-    if target.exists():
-        return target / "debezium-server"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=target.parent))
+    return fetched(cache_dir() / "debezium-server" / VERSION, _unpack) / "debezium-server"
+
+
+def _unpack(directory: Path) -> None:
     artifact = f"io.debezium:debezium-server-dist:{VERSION}:tar.gz"
     command = [str(program("mvn")), "-B", "-q", "dependency:copy", f"-Dartifact={artifact}"]
-    done = subprocess.run(
-        [*command, f"-DoutputDirectory={unfinished}"], capture_output=True, text=True, timeout=3600, check=False
-    )
-    archives = list(unfinished.glob("*.tar.gz"))
-    if done.returncode or not archives:
-        shutil.rmtree(unfinished)
-        raise ServiceError(f"cannot fetch {artifact} with Maven: {(done.stdout + done.stderr)[-2000:]}")
-    with tarfile.open(archives[0]) as archive:
-        archive.extractall(unfinished, filter="data")
-    archives[0].unlink()
-    unfinished.chmod(0o755)
-    unfinished.rename(target)
-    return target / "debezium-server"
+    run([*command, f"-DoutputDirectory={directory}"], what=f"{artifact} with Maven")
+    (archive,) = directory.glob("*.tar.gz")
+    with tarfile.open(archive) as opened:
+        opened.extractall(directory, filter="data")
+    archive.unlink()
 
 
 class DebeziumServer:
@@ -172,6 +163,10 @@ class DebeziumServer:
         if self._process is None:
             raise ServiceError("Debezium Server was not started")
         return self._process.id.pid
+
+    def log_tail(self) -> str:
+        """The end of its log, for messages."""
+        return "(not started)" if self._process is None else self._process.log_tail()
 
     def close(self) -> None:
         """End the server, drop its slot, remove its files."""

@@ -16,6 +16,7 @@ from psycopg.conninfo import make_conninfo
 
 from tests.bench.debezium import TUNED
 from tests.bench.services import PARTITIONS, Services
+from tests.bench.throughput import DEBEZIUM_TUNED, RELAY
 from tests.integration.harness.relay import REPOSITORY
 from tests.testbed.services.kafka import Topic
 from tests.testbed.services.postgres import Database
@@ -57,7 +58,7 @@ class Bench:
                 written = self._write_and_read(seen, direct, rate=rate, seconds=seconds)
         first = min(written.values()) + warm_up
         counted = {row_id: at for row_id, at in written.items() if at >= first}
-        subject = "Debezium Server, tuned" if debezium else "relay (Delete)"
+        subject = DEBEZIUM_TUNED if debezium else RELAY
         names = {direct.name: "floor: the writer itself", relayed.name: subject}
         return [_figures(names[topic], rate, counted, seen[topic]) for topic in (direct.name, relayed.name)]
 
@@ -166,6 +167,12 @@ def measure(
                 if say is not None:
                     say(table(figures))
     return found
+
+
+def over_the_floor(figures: Sequence[Latency]) -> list[tuple[Latency, float, float]]:
+    """Of each subject how far p50 and p99 are above those of the floor that was measured with it."""
+    pairs = zip(figures[::2], figures[1::2], strict=True)
+    return [(subject, subject.p50 - floor.p50, subject.p99 - floor.p99) for floor, subject in pairs]
 
 
 def table(figures: Sequence[Latency]) -> str:

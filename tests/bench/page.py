@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-DOCS: Final = Path(__file__).parents[2] / "docs"
+from tests.testbed.paths import REPOSITORY
+from tests.testbed.services.packages import program
+
+DOCS: Final = REPOSITORY / "docs"
 PAGE: Final = DOCS / "benchmarks.md"
+PICTURES: Final = REPOSITORY / "build" / "benchmarks"
+"""Where plots are kept as PNG, for slides and the like: git ignores it."""
 
 _HEAD: Final = """\
 # Benchmarks
@@ -23,6 +29,18 @@ def machine() -> str:
     """What the figures depend on, for people; the load says whether anything else ran."""
     model = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     return f"{os.cpu_count()} cores ({model[1] if model else 'of unknown kind'}), load {os.getloadavg()[1]:.1f} before"
+
+
+def draw(name: str, drawing: str, *, docs: Path = DOCS, pictures: Path = PICTURES) -> None:
+    """Write a plot, an SVG of that name, beside the page, and the same as PNG.
+
+    Raises:
+        MissingProgramError: rsvg-convert is not there.
+    """
+    (docs / name).write_text(drawing, encoding="utf-8")
+    pictures.mkdir(parents=True, exist_ok=True)
+    png = (pictures / name).with_suffix(".png")
+    subprocess.run([program("rsvg-convert"), "--zoom", "2", "--output", png, docs / name], check=True, timeout=60)
 
 
 def put(title: str, text: str, *, page: Path = PAGE) -> None:

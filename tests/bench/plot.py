@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-COLOURS: Final = ("#0b6e4f", "#d1495b", "#3066be")
+COLOURS: Final = ("#0b6e4f", "#d1495b", "#3066be", "#c58b00")
 _WIDTH, _HEIGHT, _LEFT, _TOP, _GAP = 860, 150, 70, 48, 26
 _INNER: Final = _WIDTH - _LEFT - 16
 _BARS_LEFT, _BARS_RIGHT, _BARS_TOP, _BAR = 250, 110, 30, 20

@@ -39,11 +39,14 @@ class Outbox:
                 f"from generate_series(1, {self.rows}) n".encode()
             )
 
-    def fill(self, connection: psycopg.Connection[tuple[object, ...]]) -> None:
-        """Insert the rows, in the transaction of `connection` if it has one."""
+    def fill(self, connection: psycopg.Connection[tuple[object, ...]], *, rows: int | None = None) -> None:
+        """Insert the rows, or so many of them over and over, in the transaction of `connection` if it has one."""
+        wanted = self.rows if rows is None else rows
         connection.execute(
             "insert into outbox (aggregatetype, aggregateid, type, payload, headers)"
-            " select 'order', key, 'OrderPlaced', payload, headers from template order by n"
+            " select 'order', key, 'OrderPlaced', payload, headers"
+            " from generate_series(0, %s) round, template where round * %s + n <= %s order by round, n",
+            [(wanted - 1) // self.rows, self.rows, wanted],
         )
 
     def refill(self) -> None:
@@ -57,6 +60,11 @@ class Outbox:
         """Empty tables without dead rows."""
         with self.database.connect() as connection:
             connection.execute("truncate outbox, outbox_sent restart identity")
+
+    @property
+    def payload_text(self) -> str:
+        """The template's payload as text, in SQL."""
+        return "convert_from(payload, 'utf8')" if self.payload == "bytea" else "payload::text"
 
     @property
     def select(self) -> bytes:

@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
-from tests.bench import baselines
+import psycopg
+
+from tests.bench import baselines, profiled_relay
 from tests.bench.baselines import BareProducer
 from tests.bench.cpu import cpu_seconds
 from tests.bench.debezium import TUNED
+from tests.bench.polling import POLLING, PollingPeer
 from tests.bench.services import PARTITIONS, Services
 from tests.integration.harness import consumer
+from tests.integration.harness.relay import RelayProcess
 from tests.testbed.services.eventually import eventually
 from tests.testbed.services.kafka import Topic
-from tests.testbed.services.processes import peak_resident_bytes
+from tests.testbed.services.processes import ServiceProcess, peak_resident_bytes
 from tests.testbed.services.table import PayloadType
 
 DRAIN_SECONDS = 600
 WARM_UP_ROUNDS = 3
+DEBEZIUM_ROWS = 1_000_000
+POLLING_ROWS = 5_000
+"""Of the peers that poll: they would be at 300,000 rows for ten minutes and more."""
+POLLING_WARM_UP_ROWS = 200
+POLLING_START_SECONDS = 120
+FAT_ROWS, FAT_BYTES = 300, 900_000
 
 RELAY = "relay (Delete)"
 KEEP = "relay (Keep)"
@@ -34,9 +46,13 @@ IN_TURN = "bare read, produce, delete in turn"
 RELAYS = {RELAY: "delete", KEEP: "keep"}
 """Their retention policies."""
 
+FAT = f"relay (Delete), rows of {FAT_BYTES // 1000} kB"
+"""For its memory alone."""
+
 VARIANTS = (RELAY, KEEP, READ, READ_DELETE, PRODUCE, IN_TURN)
-PEERS = (DEBEZIUM, DEBEZIUM_TUNED)
-"""Fetched with Maven (760 MB), and measured only when asked for."""
+DEBEZIUMS = (DEBEZIUM, DEBEZIUM_TUNED)
+PEERS = (*DEBEZIUMS, *POLLING)
+"""Fetched with Maven (760 MB), pip and npm, and measured only when asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,29 +73,43 @@ class Sample:
         return self.rows / self.seconds
 
 
+class Subject(NamedTuple):
+    """A process that relays."""
+
+    variant: str
+    pid: int
+    log_tail: Callable[[], str]
+
+
+Fill = Callable[[psycopg.Connection[tuple[object, ...]]], None]
+"""Inserts rows in the transaction of a connection."""
+
+Profile = dict[str, float]
+"""Microseconds of CPU time a row, by step."""
+
+
 @dataclass(frozen=True, slots=True)
 class Bench:
     """The runs on one set of services."""
 
     services: Services
+    debezium_rows: int = DEBEZIUM_ROWS
 
     def run(self, variant: str) -> Sample:
         """Run one variant once, on a fresh table and a fresh topic."""
         with self._topic() as topic:
-            if variant in RELAYS:
-                sample = self._relay(variant, topic)
-            elif variant in PEERS:
-                sample = self._debezium(topic, tuned=variant == DEBEZIUM_TUNED)
+            if variant in RELAYS or variant == FAT:
+                sample, warm_up = self._relay(variant, topic), 0
+            elif variant in DEBEZIUMS:
+                sample, warm_up = self._debezium(topic, tuned=variant == DEBEZIUM_TUNED), self.services.outbox.rows
+            elif variant in POLLING:
+                sample, warm_up = self._polling(POLLING[variant], topic), POLLING_WARM_UP_ROWS
             else:
-                sample = self._bare(variant, topic)
-            expected = (
-                0 if variant in (READ, READ_DELETE) else self.services.outbox.rows * (2 if variant in PEERS else 1)
-            )
+                sample, warm_up = self._bare(variant, topic), 0
+            expected = 0 if variant in (READ, READ_DELETE) else sample.rows + warm_up
             arrived = consumer.count(self.services.kafka, topic)
-            if sample.rows != self.services.outbox.rows or arrived != expected:
-                raise RuntimeError(
-                    f"{variant}: {sample.rows} rows and {arrived} messages of {self.services.outbox.rows}"
-                )
+            if arrived != expected:
+                raise RuntimeError(f"{variant}: {arrived} messages of {expected}")
         return sample
 
     @contextmanager
@@ -108,6 +138,8 @@ class Bench:
         began, cpu = time.perf_counter(), time.process_time()
         count = work()
         seconds, used = time.perf_counter() - began, time.process_time() - cpu
+        if count != self.services.outbox.rows:
+            raise RuntimeError(f"{variant}: {count} rows of {self.services.outbox.rows}")
         return self._sample(variant, count, seconds, used, before=(database, broker))
 
     def _others(self) -> tuple[float, float]:
@@ -137,58 +169,92 @@ class Bench:
         )
 
     def _debezium(self, topic: Topic, *, tuned: bool) -> Sample:
-        """The same rows twice: the first time warms the Java machine up and does not count."""
-        rows = self.services.outbox.rows
-        self.services.outbox.empty()
-        settings = TUNED if tuned else {}
-        with self.services.debezium(topic, settings=settings) as server:
-            for times in (1, 2):
-                with self.services.outbox.database.connect(autocommit=False) as connection:
-                    self.services.outbox.fill(connection)
-                    cpu, before = cpu_seconds(server.pid), self._others()
-                    began = time.perf_counter()
-                    connection.commit()
-                eventually(
-                    partial(self._holds, topic, times * rows),
-                    seconds=DRAIN_SECONDS,
-                    what=f"{rows} rows from Debezium Server",
-                    interval_seconds=0.2,
-                )
-            seconds = time.perf_counter() - began
-            used = cpu_seconds(server.pid) - cpu
-            peak = peak_resident_bytes(server.pid)
-            variant = DEBEZIUM_TUNED if tuned else DEBEZIUM
-            return self._sample(variant, rows, seconds, used, before=before, peak_bytes=peak)
+        """Drained twice: the first time, with the table's rows, warms the Java machine up and does not count."""
+        outbox, variant = self.services.outbox, DEBEZIUM_TUNED if tuned else DEBEZIUM
+        outbox.empty()
+        with self.services.debezium(topic, settings=TUNED if tuned else {}) as server:
+            subject = Subject(variant, server.pid, server.log_tail)
+            first, then = outbox.rows, self.debezium_rows
+            self._drain(subject, outbox.fill, lambda: self._holds(topic, first), rows=first)
+            return self._drain(
+                subject, partial(outbox.fill, rows=then), lambda: self._holds(topic, first + then), rows=then
+            )
+
+    def _polling(self, peer: PollingPeer, topic: Topic) -> Sample:
+        """A few rows show that it is there; timed until it has sent and settled all that come after them."""
+        outbox = self.services.outbox
+        few, rows = (min(wanted, outbox.rows) for wanted in (POLLING_WARM_UP_ROWS, POLLING_ROWS))
+
+        def drain(process: ServiceProcess, *, rows: int, messages: int) -> Sample:
+            return self._drain(
+                Subject(peer.name, process.id.pid, process.log_tail),
+                partial(peer.insert, outbox=outbox, rows=rows),
+                lambda: self._holds(topic, messages) and peer.settled(outbox.database),
+                rows=rows,
+            )
+
+        with self.services.polling(peer, topic) as process:
+            eventually(
+                lambda: drain(process, rows=few, messages=few),
+                seconds=POLLING_START_SECONDS,
+                what=f"{peer.name} to make its table",
+                tolerate=(psycopg.errors.UndefinedTable,),
+                detail=process.log_tail,
+            )
+            return drain(process, rows=rows, messages=few + rows)
 
     def _holds(self, topic: Topic, messages: int) -> bool:
         return consumer.count(self.services.kafka, topic) >= messages
 
     def _relay(self, variant: str, topic: Topic) -> Sample:
-        """Rows become visible all at once to a relay that is already connected; timed until it has settled all."""
-        self.services.outbox.empty()
-        with self.services.relay(topic, policy=RELAYS[variant]) as relay:
-            with self.services.outbox.database.connect(autocommit=False) as connection:
-                self.services.outbox.fill(connection)
-                cpu, before = relay.cpu_seconds(), self._others()
-                began = time.perf_counter()
-                connection.commit()
-            eventually(
-                lambda: relay.report().sent_rows >= self.services.outbox.rows,
-                seconds=DRAIN_SECONDS,
-                what=f"{self.services.outbox.rows} rows settled",
-                interval_seconds=0.1,
-                tolerate=(OSError,),
-                detail=relay.log_tail,
-            )
-            seconds = time.perf_counter() - began
-            return self._sample(
-                variant,
-                relay.report().sent_rows,
-                seconds,
-                relay.cpu_seconds() - cpu,
-                before=before,
-                peak_bytes=relay.peak_resident_bytes(),
-            )
+        outbox = self.services.outbox
+        outbox.empty()
+        rows, fill = (FAT_ROWS, _fill_fat) if variant == FAT else (outbox.rows, outbox.fill)
+        with self.services.relay(topic, policy=RELAYS.get(variant, "delete")) as relay:
+            return self._settle(relay, variant, fill, rows=rows)
+
+    def profile(self) -> Profile:
+        """What each step of a relay takes; see `profiled_relay`."""
+        outbox = self.services.outbox
+        outbox.empty()
+        with self._topic() as topic, self.services.relay(topic, command=profiled_relay.COMMAND) as relay:
+            self._settle(relay, RELAY, outbox.fill, rows=outbox.rows)
+            relay.terminate()
+            found: Profile = json.loads((self.services.directory / f"{relay.name}.profile").read_text())
+        return found
+
+    def _settle(self, relay: RelayProcess, variant: str, fill: Fill, *, rows: int) -> Sample:
+        """Timed until it has settled all."""
+        subject = Subject(variant, relay.pid, relay.log_tail)
+        return self._drain(subject, fill, lambda: relay.report().sent_rows >= rows, rows=rows)
+
+    def _drain(self, subject: Subject, fill: Fill, done: Callable[[], bool], *, rows: int) -> Sample:
+        """Rows become visible all at once to a process that is already connected; timed until it is done with them."""
+        with self.services.outbox.database.connect(autocommit=False) as connection:
+            fill(connection)
+            cpu, before = cpu_seconds(subject.pid), self._others()
+            began = time.perf_counter()
+            connection.commit()
+        eventually(
+            done,
+            seconds=DRAIN_SECONDS,
+            what=f"{rows} rows from {subject.variant}",
+            interval_seconds=0.1,
+            tolerate=(OSError,),
+            detail=subject.log_tail,
+        )
+        seconds = time.perf_counter() - began
+        used, peak = cpu_seconds(subject.pid) - cpu, peak_resident_bytes(subject.pid)
+        return self._sample(subject.variant, rows, seconds, used, before=before, peak_bytes=peak)
+
+
+def _fill_fat(connection: psycopg.Connection[tuple[object, ...]]) -> None:
+    connection.execute(
+        "insert into outbox (aggregatetype, aggregateid, type, payload)"
+        " select 'order', 'key-' || n %% 100, 'Fat', to_jsonb(n || repeat(md5(n::text), %s))"
+        " from generate_series(1, %s) n",
+        [FAT_BYTES // 32, FAT_ROWS],
+    )
 
 
 def measure(
@@ -197,21 +263,22 @@ def measure(
     runs: int,
     payload: PayloadType = "jsonb",
     variants: Sequence[str] = VARIANTS,
+    debezium_rows: int = DEBEZIUM_ROWS,
     say: Callable[[str], None] | None = None,
 ) -> list[Sample]:
-    """Run every variant `runs` times, in turns.
+    """Run every variant `runs` times, in turns; peers, which take long, and rows of 900 kB in the first turn only.
 
     Before that the broker is warmed up: while Java still compiles, whoever comes first pays for it, up to 7 CPU seconds
     per million messages.
     """
     samples: list[Sample] = []
     with Services.started(payload=payload, rows=rows) as services:
-        bench = Bench(services)
+        bench = Bench(services, debezium_rows)
         for _ in range(WARM_UP_ROUNDS):
             for variant in (RELAY, PRODUCE):
                 bench.run(variant)
         for number in range(1, runs + 1):
-            for variant in variants:
+            for variant in variants if number == 1 else [each for each in variants if each in VARIANTS]:
                 sample = bench.run(variant)
                 if say is not None:
                     say(f"run {number}/{runs}  {variant:<36}{sample.rate:>10,.0f} rows/s")
@@ -224,6 +291,8 @@ class Figures:
     """What the runs of one variant showed: medians, and the extremes of the rate."""
 
     variant: str
+    rows: int
+    runs: int
     rate: float
     lowest: float
     highest: float
@@ -250,6 +319,8 @@ def summary(samples: Sequence[Sample]) -> list[Figures]:
         found.append(
             Figures(
                 variant=variant,
+                rows=chosen[0].rows,
+                runs=len(chosen),
                 rate=rate,
                 lowest=min(rates),
                 highest=max(rates),

@@ -14,6 +14,8 @@ _DEBIAN_PACKAGES = {
     "pg_basebackup": "postgresql",
     "java": "openjdk-17-jre-headless",
     "mvn": "maven",
+    "node": "nodejs",
+    "rsvg-convert": "librsvg2-bin",
     "setpriv": "util-linux",
     "prlimit": "util-linux",
     "promtool": "prometheus",

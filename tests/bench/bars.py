@@ -1,0 +1,93 @@
+"""The bars that a relay is measured by: computed from the samples of one run, so that nobody computes by hand."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from tests.bench import held_snapshot
+from tests.bench.latency import Latency, over_the_floor
+from tests.bench.throughput import DEBEZIUMS, FAT, IN_TURN, KEEP, RELAY, Figures, Sample, summary
+
+_IDLE, _BUSY = 200, 3000
+_MOST_OVER_THE_FLOOR: Final = {_IDLE: (8, 40), _BUSY: (15, 50)}
+"""Milliseconds of p50 and p99, by rows a second."""
+
+
+class Bar(NamedTuple):
+    """What is to be reached, and what was."""
+
+    name: str
+    goal: str
+    measured: str
+    met: bool
+
+    def cells(self) -> tuple[str, str, str, str]:
+        """For a table."""
+        return self.name, self.goal, self.measured, "yes" if self.met else "no"
+
+
+COLUMNS: Final = ("bar", "goal", "measured", "met")
+
+
+def bars(samples: Sequence[Sample], latencies: Sequence[Latency], held: held_snapshot.Result | None) -> list[Bar]:
+    """Every bar whose figures are there."""
+    figures = {each.variant: each for each in summary(samples)}
+    return [*_throughput(figures), *_cost(figures), *_latency(latencies), *_held(held)]
+
+
+def _throughput(figures: dict[str, Figures]) -> list[Bar]:
+    found = []
+    debezium = max((figures[name].rate for name in DEBEZIUMS if name in figures), default=None)
+    relay, keep, in_turn = (figures[name].rate if name in figures else None for name in (RELAY, KEEP, IN_TURN))
+    for name, rate, other, goal in (
+        ("rows/s, Delete, beside the ideal serial relay", relay, in_turn, 1.2),
+        ("rows/s, Delete, beside Debezium Server's best", relay, debezium, 5.0),
+        ("rows/s, Keep, beside our own Delete", keep, relay, 1.0),
+    ):
+        if rate is not None and other is not None:
+            found.append(_bar(name, operator.ge, goal, rate / other, "{:.2f} x"))
+    return found
+
+
+def _cost(figures: dict[str, Figures]) -> list[Bar]:
+    found = []
+    debezium = min((figures[name].cpu[0] for name in DEBEZIUMS if name in figures), default=None)
+    if RELAY in figures and debezium is not None:
+        share = figures[RELAY].cpu[0] / debezium
+        found.append(_bar("CPU of the process, beside Debezium Server's least", operator.le, 0.25, share, "{:.2f} x"))
+    for name, variant, goal in (("rows of 300 B", RELAY, 96), ("rows of 900 kB", FAT, 256)):
+        peak = figures[variant].peak_mib if variant in figures else None
+        if peak is not None:
+            found.append(_bar(f"peak RSS, {name}", operator.le, goal, peak, "{:.0f} MiB"))
+    return found
+
+
+def _latency(latencies: Sequence[Latency]) -> list[Bar]:
+    return [
+        _bar(
+            f"latency at {each.rows_per_second:,.0f} rows/s over the floor, {name}",
+            operator.le,
+            goal,
+            value,
+            "{:.1f} ms",
+        )
+        for each, p50, p99 in over_the_floor(latencies)
+        if each.subject == RELAY and each.rows_per_second in _MOST_OVER_THE_FLOOR
+        for name, value, goal in zip(
+            ("p50", "p99"), (p50, p99), _MOST_OVER_THE_FLOOR[round(each.rows_per_second)], strict=True
+        )
+    ]
+
+
+def _held(held: held_snapshot.Result | None) -> list[Bar]:
+    if held is None:
+        return []
+    share = held_snapshot.kept(held)
+    return [_bar("a snapshot is held: rows/s at the end, of those at the start", operator.ge, 0.9, share, "{:.2f}")]
+
+
+def _bar(name: str, compare: Callable[[float, float], bool], goal: float, measured: float, shape: str) -> Bar:
+    sign = ">=" if compare is operator.ge else "<="
+    return Bar(name, f"{sign} {shape.format(goal)}", shape.format(measured), compare(measured, goal))
