@@ -88,6 +88,9 @@ class FakeApiServer:
         self.mute: set[str] = set()
         """Plurals, and first parts of paths, about which nothing is answered: requests and watches hang."""
 
+        self.paged: set[str] = set()
+        """Plurals about which something on the way answers, with status 200 and a page for people."""
+
         self.history: list[Change] = []
         """Everything that was ever written."""
 
@@ -220,6 +223,8 @@ class FakeApiServer:
         assert plural is not None
         while plural in self.mute:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
+        if plural in self.paged:
+            return web.Response(text="<html>Please sign in</html>", content_type="text/html")
         if namespace in self.forbidden:
             return _refuse(403, "Forbidden")
         if name is None:

@@ -166,6 +166,21 @@ async def test_os_01_a_resource_that_no_watch_tells_of_is_found(world: World) ->
         await world.until(lambda: replicas(world) == 2, "the edit to be carried out")
 
 
+async def test_os_01_an_answer_that_is_no_json_ends_nothing(world: World) -> None:
+    """cases.md OS-01: a proxy or a load balancer answers instead of the API server for a while."""
+    world.server.put("secrets", secret())
+    world.server.put("outboxrelays", outbox_relay())
+    async with operator(world, resync_seconds=1.0):
+        await world.until_ready("True", "Flowing")
+        for plural in ("leases", "configmaps"):
+            world.server.paged.add(plural)
+            asked = world.server.count("GET", f"/{plural}")
+            await world.until(lambda p=plural, n=asked: world.server.count("GET", f"/{p}") > n + 1, "two such answers")  # type: ignore[misc]
+            world.server.paged.clear()
+        world.server.put("outboxrelays", outbox_relay(replicas=2))
+        await world.until(lambda: replicas(world) == 2, "the edit to be carried out")
+
+
 @pytest.mark.parametrize("resources", [0, 1])
 async def test_os_01_who_hears_nothing_is_started_again(
     resources: int, world: World, monkeypatch: pytest.MonkeyPatch

@@ -295,7 +295,11 @@ class HttpKube:
             return None
         if status >= 400:
             raise _refusal(step, status, data)
-        answer: Object = json.loads(data, object_pairs_hook=_pod if about == "pods" else _lean)
+        try:
+            answer: Object = json.loads(data, object_pairs_hook=_pod if about == "pods" else _lean)
+        except ValueError:
+            text = "the answer is no JSON: something between here and the API server has answered"
+            raise KubeError(step, status=0, reason="NotJson", message=text) from None
         return answer
 
 

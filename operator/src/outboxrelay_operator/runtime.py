@@ -168,9 +168,9 @@ class Operator:
         holding = asyncio.create_task(parts.election.hold(), name="lease")
         working = asyncio.create_task(self._work(parts), name="work")
         try:
-            await asyncio.wait({holding, working}, return_when=asyncio.FIRST_COMPLETED)
-            if working.done():
-                working.result()
+            ended, _ = await asyncio.wait({holding, working}, return_when=asyncio.FIRST_COMPLETED)
+            for task in ended:
+                task.result()
         finally:
             parts.metrics.leading(False)
             await _cancel(working, holding)
