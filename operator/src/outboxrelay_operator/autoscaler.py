@@ -169,6 +169,7 @@ def load_of(
     reports = [
         report for pod in pods if not pod.terminating for report in [pod.fresh_report(now)] if report is not None
     ]
+    silent = any(pod.ready and not pod.terminating and pod.fresh_report(now) is None for pod in pods)
     well = [report for report in reports if report.database.ok and report.broker.ok]
     faulty = [
         report
@@ -181,7 +182,7 @@ def load_of(
         sent=rates.sent,
         pod_rates=tuple(report.rate_per_second for report in well if report.now - report.started_at >= WARM_SECONDS),
         blocked=bool(faulty) and not well,
-        parked=sum(report.parked_total for report in reports),
+        parked=None if silent else sum(report.parked_total for report in reports),
         partitions=max((report.partitions for report in reports if report.partitions is not None), default=None),
         failures=failures if isinstance(fresh, Failure) else 0,
     )

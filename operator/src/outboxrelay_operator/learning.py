@@ -42,6 +42,8 @@ def learned(load: Load, limits: Limits, before: Scale, *, now: float) -> Scale:
 
 def _resting(load: Load, before: Scale) -> Resting | None:
     """How far the backlog has moved since rows are parked, which may be why relays send little."""
+    if load.parked is None and load.rows is not None:
+        return before.resting
     if load.parked == 0 or load.rows is None:
         return None
     if before.resting is None:

@@ -44,7 +44,9 @@ class Load:
     blocked: bool = False
     """Relays run, and each says that it cannot reach the database or the brokers."""
 
-    parked: int = 0
+    parked: int | None = 0
+    """Rows that relays put aside; None also if one that is ready does not say."""
+
     partitions: int | None = None
     """Of the topic."""
 

@@ -73,12 +73,15 @@ class TestLoad:
             relay(partitions=6),
             relay(started_at=NOW - 5),
             relay(broker=side(False, "BrokerUnreachable"), parked_total=2),
-            pod(report=None),
+            pod(ready=False, report=None),
             pod(terminating=True, report=report(rate_per_second=50.0)),
-            pod(report=report(rate_per_second=50.0), report_believe_until=NOW - 1),
+            pod(ready=False, report=report(rate_per_second=50.0), report_believe_until=NOW - 1),
         )
         assert load.pod_rates == (9.0,)
         assert (load.partitions, load.parked, load.blocked) == (6, 2, False)
+
+    def test_what_a_ready_relay_does_not_say_is_not_0(self) -> None:
+        assert self.load(backlog(), pod(), pod(report=None)).parked is None
 
     @pytest.mark.parametrize(
         ("reports", "blocked"),

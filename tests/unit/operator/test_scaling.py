@@ -167,6 +167,17 @@ class TestUp:
         assert clock.scale.rate_per_pod == 1000.0
         assert clock.look(replace(held, pod_rates=(900.0,), sent=900.0)) == 8
 
+    def test_rows_go_on_to_rest_while_their_relay_does_not_answer(self) -> None:
+        clock = Clock(limits(), scale(1))
+        held = load(500_000, arrival=10.0, sent=10.0, pod_rates=(10.0,), parked=1)
+        clock.keep(held, seconds=120)
+        silent = replace(held, sent=None, pod_rates=(), parked=None)
+        assert set(clock.keep(silent, seconds=60)) == {1}
+        assert set(clock.keep(held, seconds=60)) == {1}
+
+    def test_a_relay_that_does_not_answer_hides_no_backlog(self) -> None:
+        assert Clock(limits(), scale(1)).look(load(500_000, arrival=10.0, sent=None, parked=None)) == 8
+
     def test_one_parked_row_does_not_hide_a_backlog_that_grows(self) -> None:
         """Relays that have become slow look as if parked keys held their rows back."""
         clock, rows, most = Clock(limits(), scale(1, rate=5000.0)), 0.0, 0.0
@@ -388,7 +399,7 @@ LOADS = st.builds(
     sent=st.none() | st.floats(0, 1e6),
     pod_rates=st.lists(st.floats(0, 1e5), max_size=4).map(tuple),
     blocked=st.booleans(),
-    parked=st.integers(0, 3),
+    parked=st.none() | st.integers(0, 3),
     partitions=st.none() | st.integers(0, 20),
     failures=st.integers(0, 5),
 )
