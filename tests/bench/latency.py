@@ -23,7 +23,7 @@ from tests.testbed.services.postgres import Database
 
 WRITERS: Final = 4
 SETTLE_SECONDS: Final = 60
-_NUMBER = re.compile(rb"(\d+)$")
+_NUMBER = re.compile(rb"(\d+)\D*$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Bench:
                 message = consumer.poll(0.05)
                 now = time.monotonic()
                 if message is not None and message.error() is None:
-                    number = _row_id(list(message.headers() or ()))
+                    number = row_id(list(message.headers() or ()))
                     if number is not None:
                         seen[message.topic() or ""].setdefault(number, now)
                 elif done.is_set() and all(len(rows) >= len(written) for rows in seen.values()):
@@ -115,7 +115,7 @@ class Bench:
         return rows
 
 
-def _row_id(headers: Sequence[Any]) -> int | None:
+def row_id(headers: Sequence[Any]) -> int | None:
     """The number at the end of the header that identifies the event; Debezium calls it id."""
     for name, value in headers:
         if name in ("outbox-id", "id") and value is not None:

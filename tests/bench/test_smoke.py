@@ -11,7 +11,7 @@ import pytest
 
 from tests.bench import bars, held_snapshot, page, policies, polling, profile, profiled_relay, relay_page, throughput
 from tests.bench.held_snapshot import Result, Round
-from tests.bench.latency import Latency
+from tests.bench.latency import Latency, row_id
 from tests.bench.polling import FASTSTREAM, PG_TRANSACTIONAL, Program
 from tests.bench.throughput import DEBEZIUM, DEBEZIUM_TUNED, FAT, IN_TURN, KEEP, RELAY, VARIANTS, Sample, measure, table
 from tests.contract.relay.settings import POLICIES
@@ -82,6 +82,15 @@ def samples(**rates: float) -> list[Sample]:
 def latencies(p50: float) -> list[Latency]:
     floor = Latency("floor", 200, 1000, p50=2, p99=5, highest=9)
     return [floor, replace(floor, subject=RELAY, p50=p50, p99=20)]
+
+
+@pytest.mark.parametrize(
+    "header",
+    [("outbox-id", b"db.public.outbox:17"), ("id", b'{"schema":{"type":"int64","optional":false},"payload":17}')],
+    ids=["of the relay", "of Debezium Server"],
+)
+def test_a_message_tells_which_row_it_is(header: tuple[str, bytes]) -> None:
+    assert row_id([("other", b"1"), header]) == 17
 
 
 def held(seconds: float) -> Result:
