@@ -1,7 +1,8 @@
 """`python -m tests.bench.policies`: what each retention policy costs a relay, without a broker.
 
-One store reads and settles a full table, for each policy in turns. Only the ratios say anything: where a broker works
-on the same machine, all of them come down.
+One store reads and settles a full table, for each policy in turns. Of the rates only the ratios say anything: where a
+broker works on the same machine, all of them come down. What the server's processes take and write hardly depends on
+what else the machine does.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from outboxrelay.stores.postgres import PostgresStore
+from tests.bench.cpu import cpu_seconds
 from tests.contract.relay.settings import POLICIES, prepare_policy, relay_config
 from tests.testbed.services.postgres import Database, LocalPostgres
 from tests.testbed.services.table import create_outbox_table
@@ -24,11 +26,19 @@ BATCH_ROWS = 5000
 PAYLOAD_BYTES = 300
 
 
-class Sample(NamedTuple):
-    """Seconds spent on one table."""
+class Drained(NamedTuple):
+    """Seconds until one table was empty."""
 
     reading: float
     settling: float
+
+
+class Sample(NamedTuple):
+    """What one table took."""
+
+    drained: Drained
+    server_cpu_seconds: float
+    wal_bytes: int
 
 
 def fill(database: Database, *, policy: str, rows: int) -> None:
@@ -53,7 +63,7 @@ def insert(database: Database, *, rows: int) -> None:
     )
 
 
-def drain(store: PostgresStore, *, rows: int) -> Sample:
+def drain(store: PostgresStore, *, rows: int) -> Drained:
     """Read and settle everything; fails if that is another number of rows."""
     reading = settling = 0.0
     settled = 0
@@ -69,7 +79,7 @@ def drain(store: PostgresStore, *, rows: int) -> Sample:
         settled += len(batch.rows)
     if settled != rows:
         raise RuntimeError(f"{settled} rows settled, but {rows} were there")
-    return Sample(reading, settling)
+    return Drained(reading, settling)
 
 
 def measure(*, rows: int, runs: int) -> dict[str, list[Sample]]:
@@ -85,21 +95,39 @@ def measure(*, rows: int, runs: int) -> dict[str, list[Sample]]:
                 store.open()
                 try:
                     store.rebalance()
-                    taken.append(drain(store, rows=rows))
+                    cpu, position = cpu_seconds(server.process.id.pid), wal_position(database)
+                    drained = drain(store, rows=rows)
+                    used, written = cpu_seconds(server.process.id.pid) - cpu, wal_position(database) - position
+                    taken.append(Sample(drained, server_cpu_seconds=used, wal_bytes=written))
                 finally:
                     store.close()
                 server.drop_database(database)
     return samples
 
 
+def wal_position(database: Database) -> int:
+    """Bytes of the write-ahead log so far."""
+    return int(database.execute("select pg_current_wal_insert_lsn() - '0/0'::pg_lsn")[0][0])
+
+
 def table(samples: dict[str, list[Sample]], *, rows: int) -> str:
-    """Medians, in rows a second and microseconds a row."""
-    lines = [f"{'policy':<12} {'rows/s':>9} {'read us/row':>12} {'settle us/row':>14}"]
+    """Medians, in rows a second, and microseconds and bytes a row."""
+    lines = [
+        f"{'policy':<12} {'rows/s':>9} {'read us/row':>12} {'settle us/row':>14}"
+        f" {'server CPU us/row':>18} {'WAL B/row':>10}"
+    ]
     for policy, taken in samples.items():
-        seconds = statistics.median(sample.reading + sample.settling for sample in taken)
-        read = statistics.median(sample.reading for sample in taken) / rows * 1e6
-        settle = statistics.median(sample.settling for sample in taken) / rows * 1e6
-        lines.append(f"{policy:<12} {rows / seconds:>9,.0f} {read:>12.2f} {settle:>14.2f}")
+        seconds = statistics.median(sum(sample.drained) for sample in taken)
+        read, settle, cpu = (
+            statistics.median(values) / rows * 1e6
+            for values in (
+                [sample.drained.reading for sample in taken],
+                [sample.drained.settling for sample in taken],
+                [sample.server_cpu_seconds for sample in taken],
+            )
+        )
+        wal = statistics.median(sample.wal_bytes for sample in taken) / rows
+        lines.append(f"{policy:<12} {rows / seconds:>9,.0f} {read:>12.2f} {settle:>14.2f} {cpu:>18.2f} {wal:>10.0f}")
     return "\n".join(lines)
 
 

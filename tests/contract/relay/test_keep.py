@@ -21,6 +21,7 @@ from outboxrelay.ports import Row, RowsLockedError, StoreError
 from outboxrelay.stores import setup
 from outboxrelay.stores.postgres import PostgresStore
 from outboxrelay.stores.preflight import examine_database
+from tests.contract.relay.reads import refusal
 from tests.contract.relay.settings import POLICIES, MakeStore, prepare_policy, relay_config
 from tests.contract.relay.test_sql_command import run, statements
 from tests.testbed.services.eventually import eventually
@@ -176,6 +177,25 @@ def test_a_column_that_is_added_while_a_relay_runs_is_kept_too(database: Databas
     assert database.execute("select tenant from outbox_sent") == [("a",)]
 
 
+def test_a_second_table_with_all_that_the_first_has_will_do(database: Database, make_store: MakeStore) -> None:
+    """Also an identity, which takes no values unless told to."""
+    database.execute("create table outbox_sent (like outbox including all, outbox_sent_at timestamptz default now())")
+    fill(database, 3)
+    store = make_store(database)
+    store.settle(ids(read(store)))
+    assert database.execute("select id from outbox_sent order by id") == [(1,), (2,), (3,)]
+
+
+def test_rows_that_cannot_be_moved_for_their_types_are_not_sent(database: Database, tmp_path: Path) -> None:
+    """They would be sent again and again."""
+    prepare_policy(database, "keep")
+    database.execute("alter table outbox_sent alter headers type bytea using null")
+    fill(database, 1)
+    refused = refusal(relay_config(tmp_path, database=database, retention=KEEP))
+    assert refused.reason == "ColumnUnsupported"
+    assert "looking at the table" in refused.message
+
+
 def test_rows_that_somebody_locks_are_in_one_table_alone(database: Database, make_store: MakeStore) -> None:
     prepare_policy(database, "keep")
     fill(database, 3)
@@ -206,6 +226,8 @@ def test_rows_that_a_trigger_keeps_end_the_session(database: Database, make_stor
         ("create unique index once on outbox_sent (aggregatetype)", "drop index once", "constraint once of table"),
         ("alter table outbox_sent alter headers set not null", "alter table outbox_sent alter headers drop not null",
          "column headers of table outbox_sent"),
+        ("alter table outbox_sent alter aggregatetype type varchar(2)",
+         "alter table outbox_sent alter aggregatetype type text", "does not fit into a column of outbox_sent"),
     ],
 )  # fmt: skip
 def test_what_the_second_table_refuses_is_sent_once(

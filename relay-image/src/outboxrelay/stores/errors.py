@@ -54,11 +54,14 @@ def translate(
     return StoreError(reason, f"{attempt} failed: {describe(reason, where, sqlstate=sqlstate, hint=hint)}")
 
 
-def refusal(error: psycopg.IntegrityError, *, config: RelayConfig) -> str:
-    """What to say of acknowledged rows that a constraint keeps where they are: of its table, or of a second one."""
+def refusal(error: psycopg.IntegrityError | psycopg.DataError, *, config: RelayConfig) -> str:
+    """What to say of acknowledged rows that a constraint or a type keeps where they are."""
     diagnosis = error.diag
     if config.retention.policy == "Keep" and error.sqlstate == "23514" and diagnosis.constraint_name is None:
         what = f"{sent_table(config)} has no partition for rows that are sent now; create one"
+    elif isinstance(error, psycopg.DataError):
+        table = sent_table(config) if config.retention.policy == "Keep" else config.table.name
+        what = f"a value does not fit into a column of {table}; change its type"
     else:
         named = [("constraint", diagnosis.constraint_name), ("column", diagnosis.column_name)]
         where = " ".join(f"{kind} {name}" for kind, name in named if name is not None)

@@ -55,8 +55,11 @@ class KeepPolicy:
         # Not a DELETE whose RETURNING feeds the INSERT: to put each row aside in between costs the server more than the
         # DELETE itself. Here both see the rows through one snapshot, in the order of the index on the id. A row that
         # somebody else deletes at this moment is kept all the same: it was sent.
+        #
+        # OVERRIDING, for who has made the second table INCLUDING ALL.
         return sql.SQL(
-            "WITH kept AS (INSERT INTO {sent} ({columns}) SELECT {columns} FROM {table} WHERE {condition})"
+            "WITH kept AS (INSERT INTO {sent} ({columns}) OVERRIDING SYSTEM VALUE"
+            " SELECT {columns} FROM {table} WHERE {condition})"
             " DELETE FROM {table} WHERE {condition}"
         ).format(
             table=self._table,

@@ -47,7 +47,7 @@ from outboxrelay.stores.session import Connection, connect
 from outboxrelay.stores.sharing import EvenShare
 from outboxrelay.stores.sql import BEYOND_BOUND, KEY, SNAPSHOT, Shape, Statements, Weigh
 from outboxrelay.stores.statement import Statement, array
-from outboxrelay.stores.table import columns_to_move, inspect, table_oid
+from outboxrelay.stores.table import columns_to_move, inspect, require_settling, table_oid
 from outboxrelay.stores.wake import Listener
 
 _make_row: Callable[[Sequence[Any]], Row] = functools.partial(tuple.__new__, Row)
@@ -152,12 +152,13 @@ class PostgresStore:
             columns = columns_to_move(self._connection, self._config)
             lanes = self._generated()
             require_room(self._connection, self._config)
+            policy = policy_of(self._config, types, columns=columns)
+            require_settling(self._connection, policy.settle(sql.SQL("false")))
         except psycopg.Error as error:
             raise self._lost(error, "looking at the table") from None
         except StoreError:
             self.close()
             raise
-        policy = policy_of(self._config, types, columns=columns)
         forget = policy.cleanup()
         rest = self._config.tuning.clean_up_rest_seconds
         retirement = Retirement(self._config) if self._config.retention.policy == "Keep" else None
@@ -660,7 +661,7 @@ class PostgresStore:
                 f" {self._config.tuning.statement_timeout_seconds:g} s: another session locks some of them, or the"
                 f" server is overloaded; look into pg_locks{self._locked_by()}"
             ) from None
-        except psycopg.IntegrityError as error:
+        except (psycopg.IntegrityError, psycopg.DataError) as error:
             raise RowsLockedError(refusal(error, config=self._config)) from None
         except psycopg.Error as error:
             raise self._lost(error, "removing acknowledged rows") from None

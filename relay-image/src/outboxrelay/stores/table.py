@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 import psycopg
+from psycopg import errors, sql
 
 from outboxrelay.config import RelayConfig
 from outboxrelay.extras import Role, extras_of
@@ -17,6 +18,7 @@ from outboxrelay.stores.errors import place
 from outboxrelay.stores.keep import moved_columns, sent_table
 from outboxrelay.stores.lane_column import disagreement
 from outboxrelay.stores.mark import TIME_TYPES
+from outboxrelay.stores.session import Connection, wait_briefly
 from outboxrelay.stores.sql import (
     EXTRA_HEADER_TYPES,
     HEADER_TYPES,
@@ -272,6 +274,21 @@ def columns_to_move(connection: psycopg.Connection[Any], config: RelayConfig) ->
             " add it there",
         )
     return columns
+
+
+def require_settling(connection: Connection, settle: sql.Composed) -> None:
+    """Let the server look at the statement that settles rows: what could never be settled would be sent for ever.
+
+    Raises:
+        psycopg.Error: it refuses the statement, for the types of the second table, say.
+    """
+    try:
+        with connection.transaction():
+            wait_briefly(connection)
+            connection.execute(sql.SQL("EXPLAIN {}").format(settle), {})
+    except (errors.LockNotAvailable, errors.QueryCanceled):
+        # Somebody works on the table. Rows can be read meanwhile, and settled later.
+        return
 
 
 def missing_privileges(
