@@ -71,7 +71,7 @@ def _conclude(screen: Screen, tools: Tools, checks: list[Check], *, seconds: flo
     screen.title("The count")
     screen.verdict(checks)
     screen.say(f"\n{seconds:.0f} s in all.")
-    screen.title("Everything is still running. Five things to try")
+    screen.title("Everything is still running. Six things to try")
     screen.say(hints(kubectl=tools.kubectl_program, kubeconfig=tools.kubeconfig))
     failed = [check.name for check in checks if check.ok is False]
     if failed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.demo.install import CHART, OPERATOR_NAMESPACE, RELEASE
 from tests.demo.manifests import NAMESPACE
 
 _HINTS = f"""
@@ -26,11 +27,20 @@ _HINTS = f"""
     kubectl scale deployment/shop-writer -n {NAMESPACE} --replicas=0
     kubectl wait obr/shop -n {NAMESPACE} --for=jsonpath='{{{{.status.display.backlog}}}}'=0 --timeout=2m
     kubectl get --raw /api/v1/namespaces/{NAMESPACE}/services/delivery:http/proxy/report/full
+6 A table of your own, in a database beside the shop's: let the operator serve a namespace of yours, too,
+    kubectl create namespace mine
+    helm upgrade {RELEASE} {{chart}} \\
+      -n {OPERATOR_NAMESPACE} --reuse-values --set 'watchNamespaces={{{{{NAMESPACE},mine}}}}'
+    kubectl exec -n {NAMESPACE} deploy/orders-db -- createdb -U postgres mine
+  and go on with "First rows" in README.md: namespace mine; host orders-db.{NAMESPACE}, dbname mine, a role mine (relay
+  is the shop's) and no tls; broker kafka.{NAMESPACE}:9092. Its psql and Kafka's scripts are here:
+    kubectl exec -i -n {NAMESPACE} deploy/orders-db -- psql -U postgres mine
+    kubectl exec -n {NAMESPACE} deploy/kafka -- kafka-topics.sh --bootstrap-server kafka:9092 --list
 
-`make demo-down` removes the demo, `make cluster-down` the cluster.
+`make demo-down` removes the demo (not namespace mine), `make cluster-down` the cluster.
 """
 
 
 def hints(*, kubectl: Path, kubeconfig: Path) -> str:
     """The text, with the paths of the cluster at hand."""
-    return _HINTS.format(kubeconfig=kubeconfig, directory=kubectl.parent).strip("\n")
+    return _HINTS.format(kubeconfig=kubeconfig, directory=kubectl.parent, chart=CHART).strip("\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -9,8 +10,10 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from confluent_kafka import Producer
 
 from tests.testbed.services.eventually import DeadlineExceededError, eventually
+from tests.testbed.services.images import write_build_context
 from tests.testbed.services.kafka import LocalKafka
 from tests.testbed.services.postgres import LocalPostgres
 from tests.testbed.services.processes import ProcessId, live_sessions, sweep
@@ -67,6 +70,32 @@ def test_kafka_keeps_its_topics_over_stop_and_kill() -> None:
         cluster.kill()
         cluster.start()
         assert len(cluster.admin().list_topics(topic.name, timeout=10).topics[topic.name].partitions) == 3
+
+
+def test_the_image_has_the_commands_that_manuals_name(tmp_path: Path) -> None:
+    """The README's first rows are carried with Kafka's own scripts, of which the image has the jars only."""
+    write_build_context("kafka", tmp_path)
+    (tmp_path / "broker").symlink_to(tmp_path / "broker.py")
+    given = {**os.environ, "KAFKA_HOME": str(tmp_path), "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+
+    def run(script: str, *arguments: str) -> str:
+        server = ("--bootstrap-server", cluster.bootstrap_servers)
+        return subprocess.run(
+            [script, *server, *arguments], env=given, check=True, capture_output=True, text=True
+        ).stdout
+
+    with LocalKafka() as cluster:
+        run("kafka-topics.sh", "--create", "--topic", "shop.orders", "--partitions", "2")
+        assert run("kafka-topics.sh", "--list").split() == ["shop.orders"]
+        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+        producer.produce("shop.orders", key="42", value="paid", headers={"outbox-id": "1"})
+        assert producer.flush(30) == 0
+        read = run(
+            "kafka-console-consumer.sh",
+            *("--topic", "shop.orders", "--from-beginning", "--max-messages", "1"),
+            *("--property", "print.headers=true"),
+        )
+        assert read == "outbox-id:1\tpaid\n"
 
 
 def test_waiting_says_what_was_awaited_and_what_was_seen() -> None:

@@ -8,6 +8,7 @@ process stops; pod and data stay:
     kubectl exec deploy/kafka -- broker start     # returns when topics can be used again
     kubectl exec deploy/kafka -- broker status    # running | stopped
     kubectl exec deploy/kafka -- broker consume TOPIC [SECONDS]   # print what arrives, headers and key included
+    kubectl exec deploy/kafka -- broker tool CLASS [ARGUMENT...]  # one of Kafka's command line tools
 
 Python's standard library only: this file runs in the image as it is.
 """
@@ -24,6 +25,7 @@ import time
 import uuid
 from base64 import urlsafe_b64encode
 from pathlib import Path
+from typing import NoReturn
 
 DATA = Path(os.environ.get("KAFKA_DATA", "/data"))
 HOME = Path(os.environ.get("KAFKA_HOME", "/opt/kafka"))
@@ -219,6 +221,11 @@ def consume(topic: str, seconds: str = "10") -> int:
     ).returncode
 
 
+def become(*command: str) -> NoReturn:
+    """Go on as another program, which then gets the signals and the terminal."""
+    os.execvp(command[0], command)  # noqa: S606  the caller's arguments are to arrive as they are
+
+
 def main(arguments: list[str]) -> int:
     """Entry point; returns the exit status."""
     match arguments:
@@ -233,6 +240,8 @@ def main(arguments: list[str]) -> int:
             return 0
         case ["consume", topic, *rest] if len(rest) <= 1:
             return consume(topic, *rest)
+        case ["tool", program, *rest]:
+            become(*java(program, *rest, heap="128m"))
         case _:
             print(__doc__, file=sys.stderr)
             return 2
