@@ -235,19 +235,22 @@ async def test_quoted_names_and_the_schema_are_taken_as_they_are(database: Datab
     assert (await look(pair, database)).counted == 1
 
 
-FAULTS: dict[str, tuple[list[str], str]] = {
-    "TableMissing": (["drop table outbox"], "public.outbox"),
-    "ColumnMissing": (["alter table outbox drop column payload"], "payload (payload)"),
-    "ColumnUnsupported": (
+FAULTS: tuple[tuple[str, list[str], str], ...] = (
+    ("TableMissing", ["drop table outbox"], "public.outbox"),
+    ("ColumnMissing", ["alter table outbox drop column payload"], "payload (payload): add it or correct table.columns"),
+    ("ColumnMissing", ["alter table outbox drop column aggregatetype"], '; "" for route or type is a table without it'),
+    (
+        "ColumnUnsupported",
         ["alter table outbox alter id drop identity", "alter table outbox alter id type text"],
         "id (id) is text",
     ),
-}
+)
 
 
-@pytest.mark.parametrize("reason", FAULTS)
-async def test_a_fault_of_the_table_is_named(database: Database, reason: str) -> None:
-    statements, words = FAULTS[reason]
+@pytest.mark.parametrize(("reason", "statements", "words"), FAULTS)
+async def test_a_fault_of_the_table_is_named(
+    database: Database, reason: str, statements: list[str], words: str
+) -> None:
     for statement in statements:
         database.execute(statement)
     [pair] = pairs(database)

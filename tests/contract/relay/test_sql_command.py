@@ -139,11 +139,35 @@ def test_a_column_that_only_the_operator_looks_for_is_missed_too(
 ) -> None:
     config = config_of(tmp_path, database, table={"columns": {field: "told"}})
     found = column_told(config)
-    assert (found.level, found.remedy) == ("warning", f"add it, or correct spec.databases[].table.columns.{role}")
+    assert found.level == "warning"
+    assert f"add it, or correct spec.databases[].table.columns.{role}" in found.remedy
     insert(database)
     assert len(carry(config)) == 1
     run(database, setup.for_what_is_missing(config, role=database.user))
     assert column_told(config).level == "ok"
+
+
+@pytest.mark.parametrize(
+    ("field", "name", "changes", "told"),
+    [
+        ("route", "aggregatetype", {}, True),
+        ("route", "aggregatetype", {"match": {"include": ("order",)}}, False),
+        ("type", "type", {}, True),
+        ("type", "type", {"format": "CloudEvents", "cloud_events": {"source": "/orders"}}, False),
+    ],
+)
+def test_a_table_may_do_without_a_column_that_only_a_default_asks_for(
+    database: Database, tmp_path: Path, *, field: str, name: str, changes: dict[str, Any], told: bool
+) -> None:
+    advice = f'if the table is to have none, set spec.databases[].table.columns.{field}: ""'
+    database.execute(f"alter table outbox drop column {name}")
+    config = config_of(tmp_path, database, **changes)
+    (found,) = [each for each in examine_database(config) if each.subject == f"column {name}"]
+    assert found.remedy.startswith(advice) is told
+    assert (f"-- {advice}" in setup.for_what_is_missing(config, role=database.user)) is told
+    if told:
+        without = config_of(tmp_path, database, table={"columns": {field: None}}, **changes)
+        assert [each for each in examine_database(without) if each.level != "ok"] == []
 
 
 def test_a_time_of_another_type_is_told_of_though_no_message_has_it(database: Database, tmp_path: Path) -> None:

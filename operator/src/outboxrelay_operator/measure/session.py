@@ -253,9 +253,11 @@ def _check_columns(pair: Pair, types: dict[str, str], place: Place) -> None:
     if pair.retention.mark is not None:
         named["mark.column"] = pair.retention.mark.column
         where = "table.columns and retention.mark"
-    missing = [f"{name} ({field})" for field, name in named.items() if name not in types]
+    missing = {field: f"{name} ({field})" for field, name in named.items() if name not in types}
     if missing:
-        hint = f"there is no column {', '.join(missing)}: add it or correct {where}"
+        hint = f"there is no column {', '.join(missing.values())}: add it or correct {where}"
+        if not missing.keys().isdisjoint(("route", "type")):
+            hint += '; "" for route or type is a table without it'
         raise _problem("ColumnMissing", place, hint=hint)
     if types[columns.id] not in sql.ID_TYPES:
         hint = f"column {columns.id} (id) is {types[columns.id]}: it must be bigint"

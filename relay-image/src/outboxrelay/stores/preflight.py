@@ -146,7 +146,7 @@ def _column(name: str, use: ColumnUse, *, types: dict[str, ColumnType], config: 
             level="error",
             subject=f"column {name}",
             message=f"ColumnMissing: {config.table.qualified} has no column {name}",
-            remedy=f"add it, or correct {use.field}",
+            remedy=use.if_missing,
             statements=(ddl.add_column(config, name=name, key_kind=_kind(types, config.table.columns.key)),),
         )
     if use.kinds and types[name].kind not in use.kinds:

@@ -47,13 +47,15 @@ def for_what_is_missing(config: RelayConfig, *, role: str) -> str:
 
 
 def script(config: RelayConfig, found: Iterable[Finding], *, extra: Iterable[str] = ()) -> str:
-    """The statements of the findings, each below what it mends; what no statement can mend stays a comment."""
+    """The statements of the findings, each below what it mends; a remedy that is no statement is a comment."""
     lines: list[str] = []
     for finding in found:
         if finding.level == "ok":
             continue
         lines.append(ddl.comment(f"{finding.subject}: {finding.message}"))
-        lines.extend(finding.statements or (ddl.comment(finding.remedy or ""),))
+        if finding.remedy not in " ".join(finding.statements):
+            lines.append(ddl.comment(finding.remedy))
+        lines.extend(finding.statements)
     if not lines:
         lines = [ddl.comment(f"Nothing is missing in {config.table.qualified}.")]
     return "\n".join([*lines, *extra]) + "\n"

@@ -110,6 +110,15 @@ class ColumnUse(NamedTuple):
     kinds: tuple[str, ...]
     """The types that it may have; none given: any."""
 
+    dispensable: bool = False
+    """Whether the empty name, for a table without such a column, would do in this configuration."""
+
+    @property
+    def if_missing(self) -> str:
+        """What to do about a table that has no column of this name."""
+        correct = f"add it, or correct {self.field}"
+        return f'if the table is to have none, set {self.field}: ""; else {correct}' if self.dispensable else correct
+
 
 def columns_in_use(config: RelayConfig) -> list[tuple[str, ColumnUse]]:
     """Names of columns and what they are for; one column may have several uses, and its type must fit each of them."""
@@ -128,7 +137,17 @@ def columns_in_use(config: RelayConfig) -> list[tuple[str, ColumnUse]]:
         (columns.message_id, "messageId", TEXT_TYPES),
         (columns.lane, "lane", ID_TYPES),
     ]
-    found = [(name, ColumnUse(f"spec.databases[].table.columns.{role}", kinds)) for name, role, kinds in uses]
+    found = [
+        (
+            name,
+            ColumnUse(
+                f"spec.databases[].table.columns.{role}",
+                kinds,
+                dispensable=role == "type" and config.format != "CloudEvents",
+            ),
+        )
+        for name, role, kinds in uses
+    ]
     if mark is not None:
         found += [
             (mark.column, ColumnUse("spec.retention.mark.column", TIME_TYPES if mark.sent is None else _STATUS_TYPES)),
@@ -148,7 +167,7 @@ def columns_not_read(config: RelayConfig) -> list[tuple[str, ColumnUse]]:
         (columns.created_at, "createdAt", TIME_TYPES),
     )
     return [
-        (name, ColumnUse(f"spec.databases[].table.columns.{role}", kinds))
+        (name, ColumnUse(f"spec.databases[].table.columns.{role}", kinds, dispensable=role == "route"))
         for name, role, kinds in uses
         if name is not None and name not in read
     ]
@@ -225,7 +244,7 @@ def inspect(connection: psycopg.Connection[Any], config: RelayConfig) -> dict[st
         if name not in types:
             raise StoreError(
                 "ColumnMissing",
-                f"the table has no column {name} ({place(config)}); add it or correct {use.field}",
+                f"the table has no column {name} ({place(config)}); {use.if_missing}",
             )
         if types[name].kind not in use.kinds:
             raise StoreError(
