@@ -73,6 +73,66 @@ def _hosts(*hosts: str, name: str = "orders", **fields: Any) -> Object:
 
 CASES = (
     Case(
+        "lower-case letters, digits and dashes, such as",
+        "spec.databases[0].name",
+        {"databases": [database("Orders")]},
+        {"databases": [database("orders-2")]},
+    ),
+    Case(
+        "lower-case letters, digits and dashes, such as",
+        "spec.topics[0].databases[0]",
+        {"topics": [topic(databases=["a b"])]},
+        {"topics": [topic(databases=["orders"])]},
+    ),
+    *(
+        Case("without a port, such as orders-db.shop", field, refused, accepted)
+        for field, refused, accepted in (
+            (
+                "spec.databases[0].host",
+                {"databases": [database(host="db:5432")]},
+                {"databases": [database(host="db", port=5432)]},
+            ),
+            (
+                "spec.databases[0].hosts[1]",
+                {"databases": [_hosts("db-1", "db-2,db-3")]},
+                {"databases": [_hosts("db-1", "fd00::2", "10.0.0.1")]},
+            ),
+        )
+    ),
+    *(
+        Case(
+            "one host with its port, such as kafka:9092",
+            "spec.kafka.bootstrapServers[0]",
+            {"kafka": {"bootstrapServers": [refused]}},
+            {"kafka": {"bootstrapServers": [accepted]}},
+        )
+        for refused, accepted in (("kafka", "kafka:9092"), ("a:1,b:1", "a:1"), ("fd00::1:9092", "[fd00::1]:9092"))
+    ),
+    Case(
+        "and ${topic}, such as shop.orders or",
+        "spec.topics[0].topic",
+        {"topics": [topic(topic="shop orders")]},
+        {"topics": [topic(topic="shop.orders_${route}-1")]},
+    ),
+    Case(
+        "dashes and _, such as shop.dead",
+        "spec.onError.topic",
+        {"onError": {"policy": "DeadLetter", "topic": "shop dead"}},
+        {"onError": {"policy": "DeadLetter", "topic": "shop_dead"}},
+    ),
+    Case(
+        "an https URL without user and password",
+        "spec.kafka.sasl.oauth.tokenEndpointUrl",
+        _kafka("OAUTHBEARER", tls={}, oauth={"tokenEndpointUrl": "http://issuer/token"}),
+        _kafka("OAUTHBEARER", tls={}, oauth={"tokenEndpointUrl": "https://issuer/token"}),
+    ),
+    Case(
+        "a whole number of s, m, h or d, such as 7d",
+        "spec.retention.keepFor",
+        {"retention": {"policy": "Keep", "keepFor": "7 days"}},
+        {"retention": {"policy": "Keep", "keepFor": "7d"}},
+    ),
+    Case(
         "policy Mark needs mark",
         "spec.retention.mark",
         {"retention": {"policy": "Mark"}},

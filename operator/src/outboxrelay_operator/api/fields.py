@@ -6,11 +6,34 @@ what it touches and refuses a schema that could be too dear.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
-DnsLabel = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+
+def matching(pattern: str, expected: str, *, min_length: int | None = None, max_length: int) -> Any:
+    """A text of that pattern; a refusal says what is expected, beside the pattern that the API server shows.
+
+    The pattern has no single quote. Lengths are in characters.
+    """
+    rule: dict[str, Any] = {"rule": f"self.matches(r'{pattern}')", "message": f"must be {expected}"}
+    return Field(
+        min_length=min_length,
+        max_length=max_length,
+        pattern=pattern,
+        json_schema_extra={"x-kubernetes-validations": [rule]},
+    )
+
+
+DnsLabel = Annotated[
+    str,
+    matching(
+        r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+        "lower-case letters, digits and dashes, such as orders-db",
+        min_length=1,
+        max_length=63,
+    ),
+]
 """RFC 1123 label."""
 
 ObjectName = Annotated[
@@ -33,10 +56,11 @@ OptionalIdentifier = Annotated[str, Field(max_length=63, pattern=r"^[^\x00-\x1f\
 
 HostName = Annotated[
     str,
-    Field(
+    matching(
+        r"^([a-zA-Z0-9]([a-zA-Z0-9._-]*[a-zA-Z0-9])?|[0-9a-fA-F:]*:[0-9a-fA-F:]*:[0-9a-fA-F.]+)$",
+        "one name or IP address without a port, such as orders-db.shop; ports have a field of their own",
         min_length=1,
         max_length=253,
-        pattern=r"^([a-zA-Z0-9]([a-zA-Z0-9._-]*[a-zA-Z0-9])?|[0-9a-fA-F:]*:[0-9a-fA-F:]*:[0-9a-fA-F.]+)$",
     ),
 ]
 """DNS name or IP address. No list, no socket directory: libpq would take `a,b` and `/run` as such. Nor host:port, which
@@ -44,20 +68,31 @@ it would look up as a name; an IPv6 address has two colons at least."""
 
 BootstrapServer = Annotated[
     str,
-    Field(
+    matching(
+        r"^(\[[0-9a-fA-F:]+\]|[a-zA-Z0-9]([a-zA-Z0-9._-]*[a-zA-Z0-9])?):[0-9]{1,5}$",
+        "one host with its port, such as kafka:9092",
         min_length=3,
         max_length=259,
-        pattern=r"^(\[[0-9a-fA-F:]+\]|[a-zA-Z0-9]([a-zA-Z0-9._-]*[a-zA-Z0-9])?):[0-9]{1,5}$",
     ),
 ]
 """host:port of a Kafka broker."""
 
-TopicName = Annotated[str, Field(min_length=1, max_length=249, pattern=r"^[a-zA-Z0-9._-]+$")]
+TopicName = Annotated[
+    str,
+    matching(
+        r"^[a-zA-Z0-9._-]+$", "letters, digits, dots, dashes and _, such as shop.dead", min_length=1, max_length=249
+    ),
+]
 """Kafka topic name (org.apache.kafka.common.internals.Topic: legal characters, 249 long, neither . nor ..)."""
 
 TopicTemplate = Annotated[
     str,
-    Field(min_length=1, max_length=249, pattern=r"^([a-zA-Z0-9._-]|[$][{]route[}]|[$][{]topic[}])+$"),
+    matching(
+        r"^([a-zA-Z0-9._-]|[$][{]route[}]|[$][{]topic[}])+$",
+        "letters, digits, dots, dashes, _, ${route} and ${topic}, such as shop.orders or outbox.event.${route}",
+        min_length=1,
+        max_length=249,
+    ),
 ]
 """Kafka topic name in which ${route} and ${topic} stand for values of a row."""
 

@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field
 from pydantic.config import JsonDict
 
 from outboxrelay.config import Compression, SaslMechanism
-from outboxrelay_operator.api.fields import BootstrapServer
+from outboxrelay_operator.api.fields import BootstrapServer, matching
 from outboxrelay_operator.api.model import Model, Rule
 from outboxrelay_operator.api.secrets import CaSecretRef, ClientCertSecretRef, CredentialsSecretRef
 
@@ -43,7 +43,13 @@ class KafkaTls(Model):
 
 class Oauth(Model):
     token_endpoint_url: Annotated[
-        str, Field(min_length=9, max_length=1024, pattern=r"^https://[^\s/?#@]+([/?#][^\s]*)?$")
+        str,
+        matching(
+            r"^https://[^\s/?#@]+([/?#][^\s]*)?$",
+            "an https URL without user and password, such as https://issuer.example/token",
+            min_length=9,
+            max_length=1024,
+        ),
     ] = Field(description="Where tokens are fetched with the client credentials grant of OpenID Connect; https only.")
     scope: Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^[^\x00-\x1f\x7f]+$")] | None = Field(
         default=None, description="Scopes to ask for, separated by spaces. Omitted: what the provider gives by itself."

@@ -6,10 +6,17 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from outboxrelay_operator.api.fields import Identifier
+from outboxrelay_operator.api.fields import Identifier, matching
 from outboxrelay_operator.api.model import Model, Rule
 
-Duration = Annotated[str, Field(max_length=8, pattern=r"^([1-9][0-9]{0,6}[smh]|[1-9][0-9]{0,4}d)$")]
+Duration = Annotated[
+    str,
+    matching(
+        r"^([1-9][0-9]{0,6}[smh]|[1-9][0-9]{0,4}d)$",
+        "a whole number of s, m, h or d, such as 7d",
+        max_length=8,
+    ),
+]
 """A whole number of seconds, minutes, hours or days, short enough that PostgreSQL has a time so long ago."""
 
 MarkValue = Annotated[str, Field(max_length=63, pattern=r"^[^\x00]*$")]
