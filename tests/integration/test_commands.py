@@ -54,7 +54,7 @@ def test_drain_gives_up_in_time_and_says_what_is_left(pair: Pair) -> None:
     done = command(pair.config, pair.directory, "drain", "--timeout", "5")
     assert done.returncode == 1
     assert "not drained" in done.stderr
-    assert "1 rows are parked" in done.stderr
+    assert "1 row is parked" in done.stderr
     assert pair.pending() == 1
 
 

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from outboxrelay.wording import counted
 from outboxrelay_operator.conflicts import ServerId
 from outboxrelay_operator.measurements import ConnectionLimits, PairId
 from outboxrelay_operator.pairs import Key
@@ -117,7 +118,7 @@ def limits_for(demand: Demand, *, per_server: int | None) -> dict[Scope, int]:
 def _because(scope: Scope, limits: Mapping[Scope, int]) -> str:
     (host, port), kind, name = scope
     within = f" to {kind} {name}" if kind == "database" else f" as role {name}" if kind else ""
-    return f"all relays together may hold {limits[scope]} connections{within} on {host}:{port}"
+    return f"all relays together may hold {counted(limits[scope], 'connection')}{within} on {host}:{port}"
 
 
 @dataclass(slots=True)

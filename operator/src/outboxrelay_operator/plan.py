@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 
+from outboxrelay.wording import counted
 from outboxrelay_operator.api import KIND
 from outboxrelay_operator.api.spec import OutboxRelaySpec
 from outboxrelay_operator.conditions import Finding
@@ -93,8 +94,8 @@ def make_plan(
     size = sum(len(text) for text in configs.values())
     if size > MAX_CONFIG_BYTES:
         message = (
-            f"the configuration of {len(configs)} pairs is {size} bytes and does not fit into one config map "
-            f"({MAX_CONFIG_BYTES}): shorten the match lists or use several OutboxRelays"
+            f"the configuration of {counted(len(configs), 'pair')} is {size} bytes and does not fit into one config "
+            f"map ({MAX_CONFIG_BYTES}): shorten the match lists or use several OutboxRelays"
         )
         return Plan(
             shared=(),

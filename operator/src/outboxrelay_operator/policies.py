@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from outboxrelay.report import RelayReport, SideState
+from outboxrelay.wording import counted
 from outboxrelay_operator.conditions import BY_WORD, Finding
 from outboxrelay_operator.facts import PairFacts
 from outboxrelay_operator.measurements import Backlog, Failure, PodState
@@ -47,7 +48,8 @@ def stopped(facts: PairFacts) -> Finding | None:
     if facts.scale is not None:
         return None
     if facts.desired_replicas == 0 and facts.deployment is not None and facts.deployment.replicas > 0:
-        return Finding("Stopping", f"pair {facts.pair}: its {facts.deployment.replicas} relays are being stopped")
+        relays = counted(facts.deployment.replicas, "relay is", "relays are")
+        return Finding("Stopping", f"pair {facts.pair}: its {relays} being stopped")
     if facts.suspended:
         return Finding("Suspended", f"pair {facts.pair} is stopped by spec.suspend")
     if facts.desired_replicas == 0:
@@ -100,7 +102,8 @@ def parked(facts: PairFacts) -> Finding | None:
         return None
     worst = next((row for report in reports for row in report.parked), None)
     detail = "" if worst is None else f"; row {worst.row_id}: {worst.reason}: {worst.message}"
-    return Finding("RowsParked", f"pair {facts.pair}: {total} parked rows hold back their keys{detail}")
+    rows = counted(total, "parked row holds back its key", "parked rows hold back their keys")
+    return Finding("RowsParked", f"pair {facts.pair}: {rows}{detail}")
 
 
 def _flowing(facts: PairFacts) -> Finding:
@@ -186,7 +189,8 @@ def lanes_are_halted(facts: PairFacts) -> Finding | None:
         return None
     worst = next((row for report in reports for row in report.parked), None)
     detail = "" if worst is None else f"; row {worst.row_id}: {worst.reason}: {worst.message}"
-    return Finding("LanesHalted", f"pair {facts.pair}: {len(lanes)} lanes stand still for rows at fault{detail}")
+    still = counted(len(lanes), "lane stands still", "lanes stand still")
+    return Finding("LanesHalted", f"pair {facts.pair}: {still} for rows at fault{detail}")
 
 
 def lanes_stand_still(facts: PairFacts) -> Finding | None:
@@ -194,14 +198,15 @@ def lanes_stand_still(facts: PairFacts) -> Finding | None:
     if not facts.lanes_stand:
         return None
     report = facts.reports(facts.pods)[0]
-    count = f"{len(facts.unowned_lanes)} of {report.lanes} lanes"
+    count, lanes = len(facts.unowned_lanes), f"of {counted(report.lanes, 'lane')}"
     silent = [pod.name for pod in facts.live_pods if not pod.ready and pod.fresh_report(facts.now) is None]
     if silent:
-        text = f"pair {facts.pair}: pod {', '.join(silent)} is not ready and does not answer; {count} stand still"
+        still = counted(count, f"{lanes} stands still", f"{lanes} stand still")
+        text = f"pair {facts.pair}: pod {', '.join(silent)} is not ready and does not answer; {still}"
         return Finding("PodsNotReady", text)
     text = (
-        f"pair {facts.pair}: no relay owns {count}: another session of the database holds their advisory locks, maybe "
-        "one of a relay whose node is gone; see pg_locks"
+        f"pair {facts.pair}: no relay owns {count} {lanes}: another session of the database holds their advisory"
+        " locks, maybe one of a relay whose node is gone; see pg_locks"
     )
     return Finding("LanesUnowned", text)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from outboxrelay.wording import counted
 from outboxrelay_operator.learning import learned, needed
 from outboxrelay_operator.scale import (
     BLIND,
@@ -46,7 +47,7 @@ BLIND_SECONDS: Final = 15.0
 def first(present: int, limits: Limits, *, now: float) -> Scale:
     """The decision for a pair that never had one. `present` are the pods that it has already."""
     count = limits.clamped(max(1, present), None)
-    message = f"{_pods(count)} to begin with: until the load and a pod's rate are known"
+    message = f"{counted(count, 'pod')} to begin with: until the load and a pod's rate are known"
     return Scale(replicas=count, reason=INITIAL, message=message, changed_at=now, at=now)
 
 
@@ -74,7 +75,8 @@ def _choose(load: Load, limits: Limits, known: Scale, *, now: float) -> Choice:
         return present, BLOCKED, "no pod reaches both database and brokers: more or fewer would change nothing"
     if known.rate_per_pod is None and not load.keeping_up:
         count = max(present, 1)
-        return count, UNPROVEN, f"rows wait, and no pod has shown yet how many it can send a second: {_pods(count)}"
+        pods = counted(count, "pod")
+        return count, UNPROVEN, f"rows wait, and no pod has shown yet how many it can send a second: {pods}"
     held_back = False
     if known.rate_per_pod is not None:
         need, held_back = needed(load, limits, known.rate_per_pod, known.resting)
@@ -97,7 +99,7 @@ def _unseen(load: Load, known: Scale, *, present: int, now: float) -> Choice:
         return 1, BLIND, "the backlog cannot be measured: a pod may reach the database all the same"
     if present == known.replicas and (known.reason == BLIND or gap < UNKNOWN_SECONDS):
         return present, known.reason, known.message
-    return present, UNKNOWN, f"{_pods(present)} kept: how many rows wait and are written is not known"
+    return present, UNKNOWN, f"{counted(present, 'pod')} kept: how many rows wait and are written is not known"
 
 
 def _up(load: Load, limits: Limits, known: Scale, *, wanted: int) -> Choice:
@@ -106,10 +108,10 @@ def _up(load: Load, limits: Limits, known: Scale, *, wanted: int) -> Choice:
         return count, LOAD, because
     most = min(limits.spec.max_replicas, limits.lanes)
     if load.partitions is not None and load.partitions < most:
-        return count, PARTITIONS, f"{because}: the topic has {load.partitions} partitions"
+        return count, PARTITIONS, f"{because}: the topic has {counted(load.partitions, 'partition')}"
     if count < most:
         return count, MAXIMUM, f"{because}: at most {most}, which share {limits.lanes} lanes no better than {count}"
-    return count, MAXIMUM, f"{because}: at most {most} pods"
+    return count, MAXIMUM, f"{because}: at most {counted(most, 'pod')}"
 
 
 def _down(load: Load, limits: Limits, known: Scale, *, present: int, held_back: bool, now: float) -> Choice:
@@ -128,13 +130,15 @@ def _down(load: Load, limits: Limits, known: Scale, *, present: int, held_back: 
     if count == limits.spec.min_replicas:
         return count, MINIMUM, f"the load asks for no more than minReplicas: {count}"
     if any(calm.replicas < count for calm in lasting(known, limits, now=now)):
-        return count, CALM, f"{_pods(count)} kept until fewer have been enough for long enough"
+        return count, CALM, f"{counted(count, 'pod')} kept until fewer have been enough for long enough"
     return count, LOAD, _because(load, limits, known)
 
 
 def _because(load: Load, limits: Limits, known: Scale) -> str:
     arrival = "an unknown number of" if load.arrival is None else _rounded(load.arrival)
-    text = f"{arrival} rows a second are written and {load.rows} wait"
+    written = counted(arrival, "row a second is written", "rows a second are written")
+    waiting = "an unknown number" if load.rows is None else load.rows
+    text = f"{written} and {counted(waiting, 'waits', 'wait')}"
     if known.rate_per_pod is None:
         return text
     return f"{text}; a pod sends {_rounded(known.rate_per_pod)}, catchUpSeconds is {limits.spec.catch_up_seconds}"
@@ -142,7 +146,3 @@ def _because(load: Load, limits: Limits, known: Scale) -> str:
 
 def _rounded(value: float) -> str:
     return f"{value:.3g}" if value < 100 else f"{float(f'{value:.3g}'):.0f}"
-
-
-def _pods(count: int) -> str:
-    return "1 pod" if count == 1 else f"{count} pods"

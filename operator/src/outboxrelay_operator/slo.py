@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
+from outboxrelay.wording import counted
 from outboxrelay_operator.api.slo import Slo
 from outboxrelay_operator.api.status import PairStatus
 from outboxrelay_operator.conditions import BACKLOG_TOO_HIGH, LAG_TOO_HIGH
@@ -41,7 +42,8 @@ def _excesses(slo: Slo, pair: PairStatus, missed: Collection[str]) -> Iterator[t
         text = f"pair {pair.name}: the oldest row waits for {duration(lag)}, maxLagSeconds is {slo.max_lag_seconds}"
         yield LAG_TOO_HIGH, text + _almost(lag, slo.max_lag_seconds)
     if BACKLOG_TOO_HIGH in missed and backlog is not None and slo.max_backlog is not None:
-        text = f"pair {pair.name}: {significant(backlog, 2):.0f} rows wait, maxBacklog is {slo.max_backlog}"
+        waiting = counted(f"{significant(backlog, 2):.0f}", "row waits", "rows wait")
+        text = f"pair {pair.name}: {waiting}, maxBacklog is {slo.max_backlog}"
         yield BACKLOG_TOO_HIGH, text + _almost(backlog, slo.max_backlog)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from outboxrelay.report import RelayReport
+from outboxrelay.wording import counted
 from outboxrelay_operator import conditions as catalogue
 from outboxrelay_operator import known, slo
 from outboxrelay_operator.api.slo import Slo
@@ -279,15 +280,17 @@ def _ready(observed: Observed, judged: Sequence[Judged]) -> Decision:
     worst = findings[0]
     if not worst.ready:
         bad = [finding for finding in findings if not finding.ready]
-        head = f"{len(bad)} of {len(findings)} pairs are not ready: "
+        of = f"of {counted(len(findings), 'pair')}"
+        head = counted(len(bad), f"{of} is not ready: ", f"{of} are not ready: ")
         return False, worst.reason, head + listed([finding.message for finding in bad])
     if worst.reason == "RowsParked":
         return True, worst.reason, listed([finding.message for finding in findings if finding.reason == worst.reason])
     idle = sum(finding.reason == "Idle" for finding in findings)
     if idle == len(findings):
-        return True, worst.reason, f"no row waits in any of the {idle} pairs: the next one starts a relay"
+        return True, worst.reason, f"no row waits in {counted(idle, 'pair')}: the next one starts a relay"
     if idle:
-        return True, "Flowing", f"rows flow in {len(findings) - idle} pairs, and none waits in the other {idle}"
+        busy = counted(len(findings) - idle, "pair")
+        return True, "Flowing", f"rows flow in {busy}, and none waits in the other {idle}"
     return True, worst.reason, f"rows flow in all {len(findings)} pairs" if len(findings) > 1 else "rows flow"
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from outboxrelay.config import Match
+from outboxrelay.wording import counted
 from outboxrelay_operator.conflicts import table_ids
 from outboxrelay_operator.display import significant
 from outboxrelay_operator.measurements import Backlog
@@ -38,7 +39,8 @@ class Leftover:
         """What waits there and what to do; None if nothing does."""
         if self.backlog is None or self.backlog.rows == 0:
             return None
-        count = f"{significant(self.backlog.rows, 2):.0f} rows" if self.backlog.exact else "more than 10000 rows"
+        rows = counted(f"{significant(self.backlog.rows, 2):.0f}", "row")
+        count = rows if self.backlog.exact else "more than 10000 rows"
         if not self.backlog.exact and self.backlog.rows <= _COUNTED:
             count = "some rows (counting them took too long)"
         seen = ", ".join(_shown(route) for route in self.backlog.routes) or "not known"

@@ -29,6 +29,7 @@ from outboxrelay.stop import StopSignal
 from outboxrelay.stores import lag, setup
 from outboxrelay.stores.backlog import BacklogMeter
 from outboxrelay.stores.postgres import PostgresStore
+from outboxrelay.wording import counted
 
 _log = logging.getLogger(__name__)
 
@@ -158,7 +159,7 @@ def _drain(path: Path, stop: StopSignal, *, within_seconds: float | None) -> int
             f" ({status.sent_rows} sent by this process)\n"
         )
         return EXIT_OK
-    why = f"; {status.parked_total} rows are parked" if status.parked_total else ""
+    why = f"; {counted(status.parked_total, 'row is', 'rows are')} parked" if status.parked_total else ""
     if status.last_error is not None:
         why += f"; the last error: {status.last_error.message}"
     sys.stderr.write(f"not drained: ended while rows of {config.table.qualified} wait{why}\n")

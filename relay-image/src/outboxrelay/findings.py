@@ -7,6 +7,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from outboxrelay.wording import counted
+
 Level = Literal["ok", "warning", "error"]
 
 
@@ -47,5 +49,5 @@ class Findings(BaseModel):
         warnings = sum(finding.level == "warning" for finding in self.findings)
         lines.append("")
         lines.append("ready to relay" if self.ok else "not ready: mend the errors above")
-        lines[-1] += f" ({errors} errors, {warnings} warnings)"
+        lines[-1] += f" ({counted(errors, 'error')}, {counted(warnings, 'warning')})"
         return "\n".join(lines) + "\n"

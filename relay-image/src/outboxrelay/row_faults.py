@@ -16,6 +16,7 @@ from outboxrelay.parked import UNCHARGED, ParkedRows
 from outboxrelay.ports import Batch, DeadLetter, DeadLetters, OutboxStore, Outcome, PublisherError, RowFault, StoreError
 from outboxrelay.retry import Backoff
 from outboxrelay.status import StatusBoard
+from outboxrelay.wording import counted
 
 _log = logging.getLogger(__name__)
 
@@ -110,8 +111,8 @@ class RowFaults:
         self._status.database_is(
             ok=False,
             reason="DatabaseError",
-            message=f"more than {len(self.parked)} rows cannot be sent for their own sake and hold back the rest;"
-            f" delete or mend them. The newest: {fault.message}",
+            message=f"more than {counted(len(self.parked), 'row')} cannot be sent for their own sake and hold back the"
+            f" rest; delete or mend them. The newest: {fault.message}",
         )
 
     # -- halted lanes

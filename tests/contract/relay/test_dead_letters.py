@@ -161,7 +161,7 @@ def test_without_a_topic_for_them_there_are_no_dead_letters(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("settings", "level", "text"),
     [
-        ({"max.message.bytes": "3000000"}, "ok", "has 1 partitions"),
+        ({"max.message.bytes": "3000000"}, "ok", "has 1 partition"),
         ({}, "warning", "no larger than the topic's"),
         ({"cleanup.policy": "compact"}, "error", "is compacted"),
         (None, "error", "TopicMissing"),

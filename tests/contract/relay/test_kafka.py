@@ -361,7 +361,7 @@ def test_the_preflight_passes_a_sound_pair(kafka: LocalKafka, topic: Topic, data
     found = preflight.run(config)
     assert found.ok, found.text()
     assert [each.subject for each in found.findings if each.level == "warning"] == ["replication"]
-    assert "ready to relay (0 errors, 1 warnings)" in found.text()
+    assert "ready to relay (0 errors, 1 warning)" in found.text()
     assert json.loads(found.model_dump_json())["ok"] is True
 
 

@@ -242,6 +242,7 @@ def test_the_worst_pair_gives_the_reason_and_every_word_is_ranked() -> None:
     result = status(facts(), unreachable, refused)
     assert short(result, "Ready") == ("False", "AuthenticationFailed")
     assert condition(result, "Ready")["message"].startswith("2 of 3 pairs are not ready: ")
+    assert condition(status(unreachable), "Ready")["message"].startswith("1 of 1 pair is not ready: ")
     assert {pair["reason"] for pair in result["pairs"]} <= set(BY_WORD)
 
 
@@ -324,7 +325,7 @@ def test_pairs_without_rows_are_ready() -> None:
     assert "next one starts a relay" in condition(result, "Ready")["message"]
     both = status(idle, facts())
     assert short(both, "Ready") == ("True", "Flowing")
-    assert condition(both, "Ready")["message"] == "rows flow in 1 pairs, and none waits in the other 1"
+    assert condition(both, "Ready")["message"] == "rows flow in 1 pair, and none waits in the other 1"
 
 
 def test_what_holds_vacuum_back_is_named_and_its_age_is_not_news_all_the_time() -> None:

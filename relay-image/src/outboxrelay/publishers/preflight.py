@@ -10,6 +10,7 @@ from outboxrelay.publishers.errors import protocol
 from outboxrelay.publishers.routing import is_template
 from outboxrelay.publishers.security import Security
 from outboxrelay.publishers.topic import TopicFacts, TopicInspector
+from outboxrelay.wording import counted
 
 
 def examine_topic(config: RelayConfig) -> list[Finding]:
@@ -66,7 +67,7 @@ def judge(facts: TopicFacts, *, config: RelayConfig) -> list[Finding]:
         Finding(
             level="ok",
             subject="topic",
-            message=f"{topic} has {facts.partitions} partitions with {facts.replicas} replicas",
+            message=f"{topic} has {counted(facts.partitions, 'partition')} with {counted(facts.replicas, 'replica')}",
         ),
     ]
     if facts.replicas < 2:
@@ -122,7 +123,7 @@ def judge_dead_letters(facts: TopicFacts, *, topic: TopicFacts | None, config: R
                 remedy=f"raise max.message.bytes of {name}",
             )
         ]
-    return [Finding(level="ok", subject=subject, message=f"{name} has {facts.partitions} partitions")]
+    return [Finding(level="ok", subject=subject, message=f"{name} has {counted(facts.partitions, 'partition')}")]
 
 
 def _sizes(facts: TopicFacts, *, config: RelayConfig) -> list[Finding]:

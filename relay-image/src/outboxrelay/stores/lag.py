@@ -19,6 +19,7 @@ from outboxrelay.stores.policy import policy_of
 from outboxrelay.stores.session import connect
 from outboxrelay.stores.sql import Statements
 from outboxrelay.stores.table import inspect, table_oid
+from outboxrelay.wording import counted
 
 COUNT_LIMIT: Final = 100_000
 """Up to here rows are counted, which takes some ten milliseconds; above, the planner is asked."""
@@ -47,7 +48,7 @@ class Lag(BaseModel):
         about = "" if self.exact else "about "
         lines = [
             f"table    {self.table} in database {self.database}",
-            f"waiting  {about}{self.waiting} rows" + ("" if self.exact else " (the planner's estimate)"),
+            f"waiting  {about}{counted(self.waiting, 'row')}" + ("" if self.exact else " (the planner's estimate)"),
         ]
         if self.oldest_id is not None:
             age = "age unknown without table.columns.createdAt"
