@@ -21,7 +21,7 @@ from outboxrelay.ports import (
     Outcome,
     Publisher,
     PublisherError,
-    RowsLockedError,
+    SettleRefusedError,
     Stop,
     StoreError,
 )
@@ -418,7 +418,7 @@ class Engine:
         while True:
             try:
                 self._store.settle(ids)
-            except RowsLockedError as error:
+            except SettleRefusedError as error:
                 if not locked:
                     locked = True
                     _log.warning("%s", error.message)

@@ -131,7 +131,7 @@ class StoreError(Exception):
         self.message = message
 
 
-class RowsLockedError(Exception):
+class SettleRefusedError(Exception):
     """Rows cannot be removed yet, since somebody holds them or a constraint does; session and lanes are as before.
 
     `message` names host, database and table, and what to do.
@@ -260,7 +260,7 @@ class OutboxStore(Protocol):
 
         When this returns the removal is visible to every other session. Rows that are gone already are no
         error. After a `StoreError` the outcome is unknown, and the rows are read again if they are still there.
-        Raises `RowsLockedError` if nothing was removed and the same call must be made again.
+        Raises `SettleRefusedError` if nothing was removed and the same call must be made again.
         """
 
     def note(self, faults: Sequence[RowFault]) -> None:

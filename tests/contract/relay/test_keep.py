@@ -17,7 +17,7 @@ import pytest
 from psycopg import sql
 
 from outboxrelay.findings import Finding
-from outboxrelay.ports import Row, RowsLockedError, StoreError
+from outboxrelay.ports import Row, SettleRefusedError, StoreError
 from outboxrelay.stores import setup
 from outboxrelay.stores.postgres import PostgresStore
 from outboxrelay.stores.preflight import examine_database
@@ -203,7 +203,7 @@ def test_rows_that_somebody_locks_are_in_one_table_alone(database: Database, mak
     batch = ids(read(store))
     with database.connect(autocommit=False) as application:
         application.execute("select from outbox where id = 2 for update")
-        with pytest.raises(RowsLockedError):
+        with pytest.raises(SettleRefusedError):
             store.settle(batch)
         assert database.execute("select count(*) from outbox_sent") == [(0,)]
     store.settle(batch)
@@ -240,7 +240,7 @@ def test_what_the_second_table_refuses_is_sent_once(
     store = make_store(database)
     batch = ids(read(store))
     for _ in range(2):
-        with pytest.raises(RowsLockedError, match=message) as caught:
+        with pytest.raises(SettleRefusedError, match=message) as caught:
             store.settle(batch)
         assert "order)" not in caught.value.message
         assert store.alive()

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from outboxrelay.findings import Finding
-from outboxrelay.ports import Row, RowsLockedError
+from outboxrelay.ports import Row, SettleRefusedError
 from outboxrelay.stores import setup
 from outboxrelay.stores.postgres import PostgresStore
 from outboxrelay.stores.preflight import examine_database
@@ -372,7 +372,7 @@ def test_rows_for_which_there_is_no_partition_wait_and_are_sent_once(
     store = make_store(database)
     batch = [row.id for row in read(store)]
     for _ in range(2):
-        with pytest.raises(RowsLockedError, match="outbox_sent has no partition for rows that are sent now"):
+        with pytest.raises(SettleRefusedError, match="outbox_sent has no partition for rows that are sent now"):
             store.settle(batch)
         assert store.alive()
         assert database.execute("select count(*) from outbox") == [(3,)]

@@ -19,7 +19,7 @@ import pytest
 from psycopg import sql
 
 from outboxrelay.config import Match, RelayConfig
-from outboxrelay.ports import RowsLockedError, StoreError
+from outboxrelay.ports import SettleRefusedError, StoreError
 from outboxrelay.stores.expressions import JSON_EXPANSION
 from outboxrelay.stores.postgres import PostgresStore
 from outboxrelay.stores.question import Questions
@@ -520,7 +520,7 @@ def test_rows_that_another_session_locks_are_not_given_up(database: Database, ma
     with database.connect(autocommit=False) as application:
         application.execute("select id from outbox where id = 3 for update")
         for _ in range(2):
-            with pytest.raises(RowsLockedError, match="another session locks"):
+            with pytest.raises(SettleRefusedError, match="another session locks"):
                 store.settle(batch)
             assert store.alive()
         assert database.execute("select count(*) from outbox") == [(5,)]
@@ -535,7 +535,7 @@ def test_rows_that_a_foreign_key_keeps_are_not_given_up(database: Database, make
     store = make_store(database)
     batch = ids(read(store))
     for _ in range(2):
-        with pytest.raises(RowsLockedError, match="constraint audit_event_fkey of table audit forbids it"):
+        with pytest.raises(SettleRefusedError, match="constraint audit_event_fkey of table audit forbids it"):
             store.settle(batch)
         assert store.alive()
     database.execute("drop table audit")
@@ -550,7 +550,7 @@ def test_rc_02_whoever_keeps_all_rows_from_being_removed_is_named(database: Data
     batch = ids(read(store))
     with database.connect(autocommit=False) as other:
         other.execute("create index on outbox (created_at)")
-        with pytest.raises(RowsLockedError, match=f"lock ShareLock of process {other.info.backend_pid} "):
+        with pytest.raises(SettleRefusedError, match=f"lock ShareLock of process {other.info.backend_pid} "):
             store.settle(batch)
     store.settle(batch)
 
@@ -590,7 +590,7 @@ def test_rows_that_are_locked_while_they_are_being_removed_are_not_read_again(
         assert behind
         assert behind[0] == 41
         for _ in range(2):
-            with pytest.raises(RowsLockedError, match="another session locks"):
+            with pytest.raises(SettleRefusedError, match="another session locks"):
                 store.settle(first)
             assert store.alive()
     store.settle(first)
@@ -615,7 +615,7 @@ def test_a_refused_question_does_not_end_the_removal_of_the_batch_before(
         store.start_settling(first)
         batch = read(store)
         assert (batch.rows, batch.complete) == ([], False)
-        with pytest.raises(RowsLockedError, match=f"AccessExclusiveLock of process {other.info.backend_pid} "):
+        with pytest.raises(SettleRefusedError, match=f"AccessExclusiveLock of process {other.info.backend_pid} "):
             store.settle(first)
     store.settle(first)
     assert ids(read(store, limit=2)) == [3, 4]

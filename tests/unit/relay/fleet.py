@@ -17,7 +17,7 @@ from typing import Self
 
 from outboxrelay.config import OnError, Tuning
 from outboxrelay.engine import Engine
-from outboxrelay.ports import Batch, PublisherError, RowsLockedError, StoreError, Wake
+from outboxrelay.ports import Batch, PublisherError, SettleRefusedError, StoreError, Wake
 from outboxrelay.status import StatusBoard
 from tests.contract.relay.fakes import (
     Delivered,
@@ -243,7 +243,7 @@ class Relay:
         self._at("store", moment)
         if moment == "before settle" and self._fleet.locked:
             self._locked_out = True
-            raise RowsLockedError("another session locks them")
+            raise SettleRefusedError("another session locks them")
         if moment == "after settle":
             self._locked_out = False
 

@@ -13,7 +13,7 @@ import random
 import pytest
 
 from outboxrelay import parked
-from outboxrelay.ports import PublisherError, Row, RowsLockedError, StoreError, Wake
+from outboxrelay.ports import PublisherError, Row, SettleRefusedError, StoreError, Wake
 from outboxrelay.report import WakeReason
 from tests.contract.relay.fakes import FakeStore, Interference
 from tests.unit.relay.world import World
@@ -125,7 +125,7 @@ def test_rows_that_somebody_locks_while_the_next_batch_is_handed_over_are_waited
 
     def locked(moment: str) -> None:
         if moment == "before settle" and next(tries) < 3:
-            raise RowsLockedError("somebody locks them")
+            raise SettleRefusedError("somebody locks them")
 
     world.run(on_store=locked)
     assert world.copies() == written
@@ -485,7 +485,7 @@ def test_rows_that_somebody_locks_are_settled_when_they_are_free_and_sent_once()
     def interfere(moment: str) -> None:
         if moment == "before settle" and world.clock.now < locked_until:
             seen.append(world.board.database.ok)
-            raise RowsLockedError("another session locks them")
+            raise SettleRefusedError("another session locks them")
 
     world.run(on_store=interfere)
     assert world.copies() == written
@@ -502,7 +502,7 @@ def test_rows_that_somebody_locks_do_not_delay_the_end() -> None:
 
     def interfere(moment: str) -> None:
         if moment == "before settle":
-            raise RowsLockedError("another session locks them")
+            raise SettleRefusedError("another session locks them")
 
     world.run(lambda: world.clock.now >= end_at, within=31, on_store=interfere)
     assert len(world.table.rows) == 10

@@ -29,7 +29,7 @@ from psycopg.types.numeric import Int8
 
 from outboxrelay.config import RelayConfig
 from outboxrelay.extras import extras_of
-from outboxrelay.ports import Batch, Row, RowFault, RowsLockedError, Stop, StoreError, Wake, WideRow
+from outboxrelay.ports import Batch, Row, RowFault, SettleRefusedError, Stop, StoreError, Wake, WideRow
 from outboxrelay.report import Holder
 from outboxrelay.stores.care import Care
 from outboxrelay.stores.cleanup import Cleanup
@@ -656,13 +656,13 @@ class PostgresStore:
             if not self.alive():
                 raise self._lost(error, "removing acknowledged rows") from None
             # To give the session up would send the whole batch again, and again, for as long as the lock is held.
-            raise RowsLockedError(
+            raise SettleRefusedError(
                 f"removing acknowledged rows ({place(self._config)}) takes longer than"
                 f" {self._config.tuning.statement_timeout_seconds:g} s: another session locks some of them, or the"
                 f" server is overloaded; look into pg_locks{self._locked_by()}"
             ) from None
         except (psycopg.IntegrityError, psycopg.DataError) as error:
-            raise RowsLockedError(refusal(error, config=self._config)) from None
+            raise SettleRefusedError(refusal(error, config=self._config)) from None
         except psycopg.Error as error:
             raise self._lost(error, "removing acknowledged rows") from None
         if left:
