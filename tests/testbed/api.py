@@ -46,6 +46,8 @@ _KINDS: dict[str, tuple[str, str]] = {
     "CustomResourceDefinition": ("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions"),
     "OutboxRelay": ("/apis/outboxrelay.io/v1alpha1", "outboxrelays"),
     "PodMonitor": ("/apis/monitoring.coreos.com/v1", "podmonitors"),
+    "ScaledObject": ("/apis/keda.sh/v1alpha1", "scaledobjects"),
+    "TriggerAuthentication": ("/apis/keda.sh/v1alpha1", "triggerauthentications"),
     "PrometheusRule": ("/apis/monitoring.coreos.com/v1", "prometheusrules"),
 }
 _CLUSTER_SCOPED = frozenset({"Namespace", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"})

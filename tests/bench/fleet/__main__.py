@@ -6,20 +6,15 @@ Runs in a network namespace of its own, where it may listen on every address and
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.bench.fleet import bars, kwok
+from tests.bench.fleet import bars, isolation, kwok
 from tests.bench.fleet.report import Figures, Growth, write
 from tests.bench.fleet.requests import summary
-from tests.testbed import binaries
 from tests.testbed.errors import ClusterError
-from tests.testbed.services.packages import program
-
-_INSIDE = "OUTBOXRELAY_BENCH_NAMESPACE"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -37,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md and its plots")
     options = parser.parse_args(arguments)
     try:
-        _move_into_a_namespace(arguments)
+        isolation.enter("tests.bench.fleet", arguments)
         figures = _measure(options, kwok.ensure())
     except ClusterError as error:
         print(error, file=sys.stderr)
@@ -45,22 +40,6 @@ def main(arguments: Sequence[str]) -> int:
     if options.write:
         write(figures)
     return 0
-
-
-def _move_into_a_namespace(arguments: Sequence[str]) -> None:
-    if os.environ.get(_INSIDE):
-        return
-    if os.geteuid() != 0:
-        raise ClusterError("the bench of the fleet makes a network namespace: run it as root")
-    # Inside there is no way to anything that would have to be fetched.
-    binaries.ensure()
-    kwok.ensure()
-    program("postgres")
-    again = 'ip link set lo up && exec "$@"'
-    command = ["sh", "-c", again, "sh", sys.executable, "-m", "tests.bench.fleet", *arguments]
-    os.execve(  # noqa: S606
-        str(program("unshare")), ["unshare", "--net", *command], {**os.environ, _INSIDE: "1"}
-    )
 
 
 def _measure(options: argparse.Namespace, kwok_program: Path) -> Figures:

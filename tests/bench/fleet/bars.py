@@ -75,15 +75,8 @@ class World:
 @contextmanager
 def world(*, crs: int, kwok: Path, profile: Path | None = None) -> Iterator[World]:
     """Everything but the fleet, which is to have `crs` OutboxRelays at the most."""
-    with (
-        LocalPostgres(fsync=False, settings={"max_connections": "700", "listen_addresses": "*"}) as postgres,
-        ControlPlane(kwok=kwok) as plane,
-        _relays(),
-    ):
-        databases = fleet.Databases(postgres, fleet=crs)
+    with surroundings(crs=crs, kwok=kwok) as (postgres, databases, plane), _relays():
         api = Api(plane.cluster.kubeconfig)
-        for body in databases.secrets():
-            api.create(body)
         with OperatorProcess(kubeconfig=plane.operator_kubeconfig, profile=profile) as operator:
             eventually(
                 lambda: operator.metrics().total("outboxrelay_operator_leader") == 1.0,
@@ -91,6 +84,20 @@ def world(*, crs: int, kwok: Path, profile: Path | None = None) -> Iterator[Worl
                 what="the operator to lead",
             )
             yield World(postgres, databases, plane, operator, api, RequestLog(plane.audit_logs))
+
+
+@contextmanager
+def surroundings(*, crs: int, kwok: Path) -> Iterator[tuple[LocalPostgres, fleet.Databases, ControlPlane]]:
+    """PostgreSQL with the fleet's tables, and a control plane with its namespaces and logins; no operator."""
+    with (
+        LocalPostgres(fsync=False, settings={"max_connections": "700", "listen_addresses": "*"}) as postgres,
+        ControlPlane(kwok=kwok) as plane,
+    ):
+        databases = fleet.Databases(postgres, fleet=crs)
+        api = Api(plane.cluster.kubeconfig)
+        for body in databases.secrets():
+            api.create(body)
+        yield postgres, databases, plane
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import Any, Final
 
 from psycopg import sql
 
@@ -39,7 +39,7 @@ class Databases:
             create_outbox_table(database, name=_TEMPLATE)
             with database.connect(autocommit=False) as connection:
                 for owner in range(fleet):
-                    if number in _databases_of(owner):
+                    if number in databases_of(owner):
                         name = sql.Identifier(table_of(owner))
                         like = sql.Identifier(_TEMPLATE)
                         connection.execute(sql.SQL("create table {} (like {} including all)").format(name, like))
@@ -49,11 +49,11 @@ class Databases:
         for team in range(DATABASES):
             namespace = namespace_of(team)
             yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
-            for number in _databases_of(team):
+            for number in databases_of(team):
                 yield _login(self.all[number], namespace=namespace, name=f"app{number}")
 
 
-def _databases_of(number: int) -> tuple[int, int]:
+def databases_of(number: int) -> tuple[int, int]:
     """A team's own, and its neighbour's."""
     return number % DATABASES, (number + 1) % DATABASES
 
@@ -73,13 +73,14 @@ def _login(database: Database, *, namespace: str, name: str) -> Object:
     }
 
 
-def outbox_relay(number: int, databases: Sequence[Database]) -> Object:
+def outbox_relay(number: int, databases: Sequence[Database], **spec: Any) -> Object:
     """One of the fleet: a topic fed from two databases, which makes two pairs."""
     return relay(
         name_of(number),
         namespace=namespace_of(number),
-        databases=[_database(databases[index], index, number) for index in _databases_of(number)],
+        databases=[_database(databases[index], index, number) for index in databases_of(number)],
         topics=[topic("events", topic=f"team.events-{number}")],
+        **spec,
     )
 
 

@@ -67,17 +67,22 @@ class OperatorProcess:
         """Of all its runs."""
         return self._process.log
 
+    @property
+    def pid(self) -> int:
+        """The running process."""
+        return self._process.id.pid
+
     def cpu_seconds(self) -> float:
         """Used since its start."""
-        return cpu_seconds(self._process.id.pid)
+        return cpu_seconds(self.pid)
 
     def peak_bytes(self) -> int:
         """Largest resident set since its start."""
-        return peak_resident_bytes(self._process.id.pid)
+        return peak_resident_bytes(self.pid)
 
     def resident_bytes(self) -> int:
         """Resident set now."""
-        pages = Path(f"/proc/{self._process.id.pid}/statm").read_text().split()[1]
+        pages = Path(f"/proc/{self.pid}/statm").read_text().split()[1]
         return int(pages) * 4096
 
     def metrics(self) -> Scrape:

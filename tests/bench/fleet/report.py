@@ -20,16 +20,6 @@ server are measured every 5 s. Each OutboxRelay has two pairs; there are 20 name
 of it shares the same cores, so what a wall time says depends on what else they do: {load}. CPU seconds do not.
 """
 
-_KEDA: Final = """\
-### Beside KEDA
-
-KEDA was not measured here; this is what its documentation and its source say of the same fleet as ScaledObjects with
-the `postgresql` scaler. Each ScaledObject polls its trigger every `pollingInterval` (30 s), and whenever the HPA asks,
-every 15 s. Each has a connection of its own to the database while it lives, so {pairs:,} pairs are {pairs:,}
-connections, where the operator here has {sessions}. A row written to a pair at zero replicas is noticed within 30 s,
-here within 5 s.
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class Growth:
@@ -78,7 +68,6 @@ def section(figures: Figures) -> str:
             page.markdown(costs, map(_size, figures.growth)),
             "![What a fleet costs](benchmarks-fleet.svg)",
             "![Deployments over time](benchmarks-creation.svg)",
-            _KEDA.format(pairs=PAIRS * figures.crs, sessions=figures.steady.sessions),
         ]
     )
 
