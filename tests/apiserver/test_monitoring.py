@@ -10,14 +10,17 @@ from pathlib import Path
 import pytest
 import yaml
 
-from outboxrelay_operator.names import OWNED_SELECTOR
 from tests.testbed import Cluster
 from tests.testbed.api import Api, ApiError, Object
 from tests.testbed.charts import only, render
 from tests.testbed.commands import run
+from tests.testbed.paths import REPOSITORY
 from tests.testbed.services.eventually import eventually
 
 MODULE = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
+GOLDEN = REPOSITORY / "tests" / "unit" / "operator" / "golden" / "deployment.json"
+"""A relay's Deployment, as the operator renders it."""
+
 KINDS = {"PodMonitor": "podmonitors", "PrometheusRule": "prometheusrules"}
 
 ENABLED = {
@@ -74,14 +77,13 @@ def test_monitors_and_rules_are_valid(watched: list[str], cluster: Cluster, moni
 
 def test_monitors_select_operator_and_relays(cluster: Cluster) -> None:
     objects = render(cluster, release="outboxrelay", namespace="sys", values=ENABLED)
-    operator, relays = only(objects, "PodMonitor")
-    (deployment,) = only(objects, "Deployment")
-    template = deployment["spec"]["template"]
-    assert operator["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
-    ports = {port["name"] for port in template["spec"]["containers"][0]["ports"]}
-    assert {endpoint["port"] for endpoint in operator["spec"]["podMetricsEndpoints"]} <= ports
-    assert OWNED_SELECTOR in {f"{name}={value}" for name, value in relays["spec"]["selector"]["matchLabels"].items()}
-    assert relays["spec"]["namespaceSelector"] == {"any": True}
+    deployments = (*only(objects, "Deployment"), json.loads(GOLDEN.read_text("utf-8")))
+    for monitor, deployment in zip(only(objects, "PodMonitor"), deployments, strict=True):
+        template, wanted = deployment["spec"]["template"], monitor["spec"]
+        assert wanted["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+        assert set(wanted.get("podTargetLabels", ())) <= template["metadata"]["labels"].keys()
+        ports = {port["name"] for port in template["spec"]["containers"][0]["ports"]}
+        assert {endpoint["port"] for endpoint in wanted["podMetricsEndpoints"]} <= ports
 
 
 def test_nothing_of_it_without_the_option(cluster: Cluster) -> None:

@@ -170,11 +170,15 @@ class DebeziumServer:
         """The end of its log, for messages."""
         return "(not started)" if self._process is None else self._process.log_tail()
 
-    def close(self) -> None:
-        """End the server, drop its slot, remove its files."""
+    def stop(self) -> None:
+        """End the server; its slot stays, and with it the way back."""
         if self._process is not None:
             self._process.stop(signal.SIGTERM, seconds=20)
             self._process = None
+
+    def close(self) -> None:
+        """End the server, drop its slot, remove its files."""
+        self.stop()
         if self._directory is not None:
             remove(self._directory)
             self._directory = None

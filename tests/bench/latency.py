@@ -159,10 +159,11 @@ def measure(
                     figures = bench.run(rate=rate, seconds=seconds + extra, warm_up=warm_up + extra, debezium=peer)
                 except RuntimeError as failure:
                     # A machine may be too small for a peer, which must not cost what is measured of all others.
-                    if peer and say is not None:
+                    if not peer:
+                        raise
+                    if say is not None:
                         say(f"Debezium Server at {rate:,.0f} rows/s: {failure}")
-                        continue
-                    raise
+                    continue
                 found += figures
                 if say is not None:
                     say(table(figures))

@@ -55,6 +55,7 @@ machine: {measured.machine}.
 
 {markdown(bars.COLUMNS, [each.cells() for each in found], numbers=False)}
 
+{_shortfalls(found)}
 Rows become visible all at once, to a process that is already connected. Medians, in turns; of peers one run.
 "{IN_TURN}" is the ideal serial relay: it does nothing else, keeps no order between processes, and
 survives nothing. The peers have acks=all and an idempotent producer, too:
@@ -80,6 +81,12 @@ Where the relay's CPU time goes, microseconds a row, in runs of their own:
 
 {markdown(("step", "us"), profile.lines(measured.profile))}
 """
+
+
+def _shortfalls(found: Sequence[bars.Bar]) -> str:
+    short = [each for each in found if not each.met and each.reading]
+    lines = "".join(f"- {each.name}: {each.reading}\n" for each in short)
+    return f"What falls short, and why:\n\n{lines}" if short else ""
 
 
 def _throughput(figures: Sequence[Figures]) -> str:

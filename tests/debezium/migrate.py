@@ -61,13 +61,14 @@ def main() -> int:
         with server, Load(database, keys=50, row_id="(payload ->> 'version')::bigint") as load:
             await_messages(kafka, topic, ROWS)
             before_the_stop(steps, database, kafka=kafka, topic=topic)
-            # Drops the slot as well, the page's last step.
-            server.close()
+            server.stop()
             by_debezium = count(kafka, topic)
             for statement in steps["remove"]:
                 database.execute(statement)
             relay = start_relay(database, kafka=kafka, topic=topic, directory=Path(directory))
             await_messages(kafka, topic, by_debezium + ROWS)
+            (drop,) = steps["drop the slot"]
+            database.execute(drop)
         eventually(lambda: not database.execute("select 1 from outbox limit 1"), seconds=60, what="an empty outbox")
         relay.kill()
         delivered = read_all(kafka, topic)

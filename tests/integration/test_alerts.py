@@ -40,6 +40,10 @@ def ready(reason: str, values: str) -> dict[str, str]:
     return {LEADER: "1", f'outboxrelay_ready{{{SHOP},reason="{reason}"}}': values}
 
 
+def pair(**gauges: int) -> dict[str, str]:
+    return {f"outboxrelay_pair_{name}{{{PAIR}}}": str(value) for name, value in gauges.items()}
+
+
 CASES = (
     Case("all is well", WELL),
     Case("not ready", ready("BrokerUnreachable", "0"), frozenset({"OutboxRelayNotReady"})),
@@ -56,8 +60,9 @@ CASES = (
     Case("parked, as the relay tells it", WELL | {'outboxrelay_parked_rows{namespace="shop",pod="shop-1"}': "2"}),
     Case("unrouted", WELL | {f"outboxrelay_unrouted_rows{{{SHOP}}}": "7"}, frozenset({"OutboxRelayRowsUnrouted"})),
     Case("all routed", WELL | {f"outboxrelay_unrouted_rows{{{SHOP}}}": "0"}),
-    Case("not measured", WELL | {f"outboxrelay_pair_ready{{{PAIR}}}": "1"}, frozenset({"OutboxRelayNotMeasured"})),
-    Case("measured", WELL | {f"outboxrelay_{what}{{{PAIR}}}": "1" for what in ("pair_ready", "backlog_rows")}),
+    Case("not measured", WELL | pair(ready=1, desired_replicas=2), frozenset({"OutboxRelayNotMeasured"})),
+    Case("measured", WELL | pair(ready=1, desired_replicas=2) | {f"outboxrelay_backlog_rows{{{PAIR}}}": "0"}),
+    Case("suspended, and only pods could measure", WELL | pair(ready=0, desired_replicas=0)),
     Case("nobody leads", {LEADER: "0"}, frozenset({"OutboxRelayOperatorDown"})),
     Case("no operator", {}, frozenset({"OutboxRelayOperatorDown"})),
     Case("one of two leads", {LEADER: "0", 'outboxrelay_operator_leader{pod="operator-2"}': "1"}),

@@ -1,4 +1,4 @@
-"""Rows that cannot be sent for their own sake, with real relays, PostgreSQL and Kafka: RC-07 and KF-01 of cases.md."""
+"""Rows that cannot be sent as they are, with real relays, PostgreSQL and Kafka: RC-07 and KF-01 of cases.md."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ REASONS: Final = (
     Reason("ScaledToZero", "The relays are stopped by spec.replicas 0; rows wait in their tables."),
     Reason("Stopping", "Relay pods are being stopped; until then rows may still flow."),
     Reason("Starting", "Relay pods are starting."),
-    Reason("RowsParked", "Rows flow, but the broker refuses some rows for their own sake; see lastError.", ready=True),
+    Reason("RowsParked", "Rows flow, but the broker refuses some rows as they are; see lastError.", ready=True),
     Reason("Idle", "No row waits, and no relay runs: the next row starts one.", ready=True),
     Reason("Flowing", "Rows flow in every pair.", ready=True),
 )

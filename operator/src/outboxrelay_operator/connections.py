@@ -163,9 +163,10 @@ class Connections:
         for demand in after:
             self._note(demand, 1)
             limits = self._servers[demand.server].limits
-            for scope in demand.scopes if demand.limits is not None else ():
-                # It may be limited no more.
-                limits.pop(scope, None)
+            if demand.limits is not None:
+                # A scope that is not limited now may have been before.
+                for scope in demand.scopes:
+                    limits.pop(scope, None)
             limits |= limits_for(demand, per_server=self._per_server)
         return {other for server in _servers(before, after) for other in self._share_out(server)} - {key}
 

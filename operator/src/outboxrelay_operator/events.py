@@ -60,9 +60,18 @@ def _slo(before: Object, after: Object) -> Iterator[News]:
 
 
 def _letters(before: Object, after: Object) -> Iterator[News]:
-    old = {pair["name"]: pair.get("deadLettered", 0) for pair in before.get("pairs", ())}
-    if any(pair.get("deadLettered", 0) > old.get(pair["name"], 0) for pair in after.get("pairs", ())):
-        yield catalogue.DEAD_LETTERED, False
+    old = {pair["name"]: _letter_count(pair) for pair in before.get("pairs", ())}
+    for pair in after.get("pairs", ()):
+        known, count = old.get(pair["name"], 0), pair.get("deadLettered", 0)
+        if known is not None and count > known:
+            yield catalogue.DEAD_LETTERED, False
+            return
+
+
+def _letter_count(pair: Object) -> int | None:
+    """None if relays that run did not say; what they count later may be old."""
+    count: int | None = pair.get("deadLettered")
+    return 0 if count is None and not pair.get("replicas") else count
 
 
 def _event(owner: Owner, reason: Reason, *, normal: bool, now: float, pod: str) -> Object:

@@ -29,7 +29,10 @@ Notify = Callable[[Key, Kind, Object | None], None]
 """Told which resource has news, of which kind of object, and what that is now; None: it is gone."""
 
 Listed = Callable[[], None]
-"""Told of each object that is listed, not watched: what went since the list before, no list tells."""
+"""Told of each object that is listed, not watched: what went since the list before, no list tells.
+
+Of a list without an object kopf tells nobody: what it lacks is found by the next resync.
+"""
 
 _BACKOFFS = (1, 2, 3, 5)
 """Seconds between attempts of a request that is refused; after the last one kopf gives up."""

@@ -19,7 +19,7 @@ _PAIR_GAUGES = (
     ("outboxrelay_lag_seconds", "lagSeconds", "Age of the oldest row that waits."),
     ("outboxrelay_sent_rows_per_second", "ratePerSecond", "Rows sent a second, lately."),
     ("outboxrelay_arrived_rows_per_second", "arrivalPerSecond", "Rows written a second, lately."),
-    ("outboxrelay_parked_rows", "parked", "Rows that the broker refuses for their own sake."),
+    ("outboxrelay_parked_rows", "parked", "Rows that the broker refuses as they are."),
     ("outboxrelay_pair_ready", "ready", "1 if rows flow in the pair."),
     ("outboxrelay_pair_desired_replicas", "desiredReplicas", "Relay pods that the pair should have."),
     ("outboxrelay_pair_replicas", "replicas", "Relay pods of the pair."),

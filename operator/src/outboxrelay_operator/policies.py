@@ -95,7 +95,7 @@ def _stuck(facts: PairFacts) -> bool:
 
 
 def parked(facts: PairFacts) -> Finding | None:
-    """Rows that the broker refuses for their own sake."""
+    """Rows that the broker refuses as they are."""
     reports = facts.reports(facts.live_pods)
     total = sum(report.parked_total for report in reports)
     if total == 0:
@@ -202,7 +202,8 @@ def lanes_stand_still(facts: PairFacts) -> Finding | None:
     silent = [pod.name for pod in facts.live_pods if not pod.ready and pod.fresh_report(facts.now) is None]
     if silent:
         still = counted(count, f"{lanes} stands still", f"{lanes} stand still")
-        text = f"pair {facts.pair}: pod {', '.join(silent)} is not ready and does not answer; {still}"
+        pods = counted(len(silent), f"pod {silent[0]} is", f"pods {', '.join(silent)} are")
+        text = f"pair {facts.pair}: {pods} not ready and no answer came; {still}"
         return Finding("PodsNotReady", text)
     text = (
         f"pair {facts.pair}: no relay owns {count} {lanes}: another session of the database holds their advisory"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -264,9 +265,8 @@ class Operator:
 
     async def _resync(self, parts: _Parts, complaints: Complaints) -> None:
         """Find what no watch told of, and read that again."""
-        well = True
+        pause, retry = self._resync_pause(), 0.0
         while True:
-            pause = self.settings.resync_seconds * (0.5 + 0.5 * self.chance()) if well else RETRY_SECONDS
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await parts.listed.wait()
@@ -274,6 +274,11 @@ class Operator:
             parts.listed.clear()
             await self._learn_schema(parts, complaints)
             well = all([await self._compare(parts, namespace, complaints) for namespace in self._scopes])
+            retry = max(RETRY_SECONDS, 2 * retry) if not well else 0.0
+            pause = min(self._resync_pause(), retry or math.inf)
+
+    def _resync_pause(self) -> float:
+        return self.settings.resync_seconds * (0.5 + 0.5 * self.chance())
 
     async def _compare(self, parts: _Parts, namespace: str | None, complaints: Complaints) -> bool:
         """Read again what is not as remembered; returns whether the API server was able to say."""

@@ -65,7 +65,7 @@ class Settings:
     """How long another pod respects a leader that is silent, before it leads itself."""
 
     max_concurrent_rollouts: int
-    """How many OutboxRelays may roll at once for the operator's own sake."""
+    """How many OutboxRelays may roll at once because the operator changed."""
 
     max_connections_per_server: int
     """Sessions of this operator to one PostgreSQL server."""

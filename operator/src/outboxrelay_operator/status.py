@@ -59,11 +59,11 @@ def next_status(
     through_relays: bool = False,
 ) -> Object:
     """The status as a plain dict. `now` is Unix time; `through_relays`: the operator reads no Secrets."""
-    known_before = {pair.get("name"): pair for pair in observed.status.get("pairs") or ()}
+    before = _pairs_before(observed)
     pairs = _with_slo(
         observed,
         judged,
-        [_pair_status(facts, finding, before=known_before.get(facts.pair.name, {})) for facts, finding in judged],
+        [_pair_status(facts, finding, before=before.get(facts.pair.name, {})) for facts, finding in judged],
     )
     mine = [pair for pair, (facts, _) in zip(pairs, judged, strict=True) if not facts.lost]
     backlogs = [pair for pair in mine if pair.backlog is not None]
@@ -111,6 +111,10 @@ def next_status(
     return status.model_dump(mode="json", exclude_none=True)
 
 
+def _pairs_before(observed: Observed) -> dict[str, Object]:
+    return {pair.get("name", ""): pair for pair in observed.status.get("pairs") or ()}
+
+
 def _running(observed: Observed, judged: Sequence[Judged]) -> list[DeploymentState]:
     """The Deployments of all pairs. Those of a spec that cannot be used go on, and are not nothing."""
     if observed.spec is not None:
@@ -125,7 +129,7 @@ def _pair_status(facts: PairFacts, finding: Finding, *, before: Object) -> PairS
     deployment = facts.deployment
     lag = None if backlog is None else backlog.lag_seconds
     reports = facts.reports(facts.live_pods)
-    counted = (bool(reports) and not facts.silent(facts.live_pods)) or _certainly_no_pods(facts)
+    all_told = (bool(reports) and not facts.silent(facts.live_pods)) or _certainly_no_pods(facts)
     return PairStatus(
         name=facts.pair.name,
         database=facts.pair.database.name,
@@ -144,10 +148,10 @@ def _pair_status(facts: PairFacts, finding: Finding, *, before: Object) -> PairS
         arrival_per_second=None if facts.rates.arrival is None else significant(facts.rates.arrival),
         rate_per_second=None if facts.rates.sent is None else significant(facts.rates.sent),
         catch_up_seconds=_catch_up_seconds(facts, backlog),
-        parked=sum(report.parked_total for report in reports) if counted else None,
-        halted_lanes=sum(len(report.halted_lanes) for report in reports) if counted else None,
+        parked=sum(report.parked_total for report in reports) if all_told else None,
+        halted_lanes=sum(len(report.halted_lanes) for report in reports) if all_told else None,
         # What relays that are gone have sent there is counted by nobody, and not 0.
-        dead_lettered=sum(sum(report.dead_lettered.values()) for report in reports) if counted and reports else None,
+        dead_lettered=sum(sum(report.dead_lettered.values()) for report in reports) if all_told and reports else None,
         last_error=_last_error(facts, before=before),
         blocked_by=_blocked_by(reports),
         measured_at=None if backlog is None else timestamp(backlog.at),
@@ -298,11 +302,13 @@ def _with_slo(observed: Observed, judged: Sequence[Judged], pairs: Sequence[Pair
     wanted = None if observed.spec is None else observed.spec.slo
     if wanted is None:
         return tuple(pairs)
-    before = {pair.get("name"): pair.get("sloMissed") or () for pair in observed.status.get("pairs") or ()}
+    before = _pairs_before(observed)
     return tuple(
         pair
         if facts.lost
-        else pair.model_copy(update={"slo_missed": slo.missed(wanted, pair, before=before.get(pair.name, ()))})
+        else pair.model_copy(
+            update={"slo_missed": slo.missed(wanted, pair, before=before.get(pair.name, {}).get("sloMissed") or ())}
+        )
         for pair, (facts, _) in zip(pairs, judged, strict=True)
     )
 

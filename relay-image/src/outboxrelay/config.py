@@ -277,7 +277,7 @@ class Kafka(_Model):
 
 
 class OnError(_Model):
-    """What becomes of a row that cannot be sent for its own sake, once that has failed `attempts` times.
+    """What becomes of a row that cannot be sent as it is, once that has failed `attempts` times.
 
     Until then, and with `Park` for ever, it is parked: it holds back its key and is tried again. Outages do not count.
     """
@@ -304,7 +304,7 @@ class Mark(_Model):
     """Value of a row that was sent; None is the time of the sending, for a column that holds times."""
 
     failed: str | None = Field(default=None, max_length=63)
-    """Value of a row that could not be sent for its own sake. Such a row was not sent either: it is tried again."""
+    """Value of a row that could not be sent as it was. Such a row was not sent either: it is tried again."""
 
     error_column: Identifier | None = None
     sent_at_column: Identifier | None = None

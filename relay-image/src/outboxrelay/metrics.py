@@ -28,7 +28,11 @@ class BoardCollector(Collector):
             ("outboxrelay_sent_bytes", "Bytes of these rows as the database reckons them", board.sent_bytes),
             ("outboxrelay_batches", "Batches settled", board.batches),
             ("outboxrelay_cycles", "Rounds of the loop, idle and waiting ones included", board.cycles),
-            ("outboxrelay_row_faults", "Attempts to send a row that failed for the row's own sake", board.row_faults),
+            (
+                "outboxrelay_row_faults",
+                "Attempts to send a row that failed because of the row itself",
+                board.row_faults,
+            ),
             ("outboxrelay_database_failures", "Times the database could not be used", board.store_failures),
             ("outboxrelay_broker_failures", "Times the brokers could not be used", board.publisher_failures),
         ):

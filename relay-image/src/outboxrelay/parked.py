@@ -1,4 +1,4 @@
-"""Rows that cannot be sent for their own sake, and the keys they hold back.
+"""Rows that cannot be sent as they are, and the keys they hold back.
 
 The first answer to a row fault is to park: the row stays in the table, no later row of its key is read (so order
 holds), and it is tried again with exponential back-off. Outages never come here. Pure but for its own memory;
@@ -138,7 +138,7 @@ class ParkedRows:
     def park(self, fault: RowFault, now: float) -> int | None:
         """Hold the row's key (or the row, if it has none) until the next attempt.
 
-        Returns how often it failed for its own sake, as far as is known: of the crowd it is not counted. None if there
+        Returns how often it failed because of itself, as far as is known: of the crowd it is not counted. None if there
         is no room even in the crowd: then nothing is held.
         """
         charge = int(fault.reason not in UNCHARGED)

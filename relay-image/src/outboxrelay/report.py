@@ -156,7 +156,7 @@ class RelayReport(_Report):
     partitions: int | None = Field(default=None, description="Partitions of the topic, if known")
     parked_total: int = Field(description="Rows parked now")
     parked: tuple[ParkedRow, ...] = Field(description="The oldest parked rows, at most ten")
-    row_faults: int = Field(description="Failed attempts to send a row for the row's own sake")
+    row_faults: int = Field(description="Attempts to send a row that failed because of the row itself")
     halted_lanes: tuple[int, ...] = Field(
         default=(), description="Lanes that stand still for the sake of a row at fault, with policy Halt"
     )

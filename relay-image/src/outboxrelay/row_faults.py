@@ -1,4 +1,4 @@
-"""What becomes of rows that cannot be sent for their own sake: parked, and sent to the dead-letter topic if so asked.
+"""What becomes of rows that cannot be sent as they are: parked, and sent to the dead-letter topic if so asked.
 
 Called between two batches, by the engine and in its thread. Outages never come here, and an outage of the dead-letter
 topic is no attempt of a row either: the row stays parked, in the table.
@@ -111,7 +111,7 @@ class RowFaults:
         self._status.database_is(
             ok=False,
             reason="DatabaseError",
-            message=f"more than {counted(len(self.parked), 'row')} cannot be sent for their own sake and hold back the"
+            message=f"more than {counted(len(self.parked), 'row')} cannot be sent as they are and hold back the"
             f" rest; delete or mend them. The newest: {fault.message}",
         )
 

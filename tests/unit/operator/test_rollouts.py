@@ -1,4 +1,4 @@
-"""Who may roll for the operator's own sake: bounded, in order, and never a change that somebody asked for (OS-06)."""
+"""Who may roll because the operator changed: bounded, in order, and never a change that somebody asked for (OS-06)."""
 
 from __future__ import annotations
 

@@ -91,16 +91,25 @@ class TestEvents:
         ]
 
     @pytest.mark.parametrize(
-        ("before", "after", "told"),
-        [(None, 1, True), (0, 1, True), (1, 1, False), (3, 0, False), (3, None, False), (None, 0, False)],
+        ("before", "replicas", "after", "told"),
+        [
+            (0, 1, 1, True),
+            (1, 1, 1, False),
+            (3, 1, 0, False),
+            (3, 1, None, False),
+            (None, 0, 1, True),
+            (None, 0, 0, False),
+            (None, 1, 5, False),
+        ],
     )
-    def test_a_letter_is_posted(self, before: int | None, after: int | None, told: bool) -> None:
-        """A relay that starts anew counts from 0."""
+    def test_a_letter_is_posted(self, before: int | None, replicas: int, after: int | None, told: bool) -> None:
+        """A relay that starts anew counts from 0; what one that was silent counts may be old."""
 
-        def lettered(count: int | None) -> Object:
-            return {"pairs": [{"name": "p"} | ({} if count is None else {"deadLettered": count})]}
+        def lettered(count: int | None, replicas: int = 1) -> Object:
+            letters = {} if count is None else {"deadLettered": count}
+            return {"pairs": [{"name": "p", "replicas": replicas} | letters]}
 
-        event = self.event(lettered(before), lettered(after))
+        event = self.event(lettered(before, replicas), lettered(after))
         assert (event is not None) == told
         assert event is None or (event["type"], event["reason"]) == ("Warning", "DeadLettered")
 

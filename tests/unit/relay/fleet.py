@@ -61,7 +61,7 @@ class Setting:
 
     @property
     def on_error(self) -> OnError:
-        """The policy for rows that cannot be sent for their own sake."""
+        """The policy for rows that cannot be sent as they are."""
         topic = {"topic": "dead"} if self.policy == "DeadLetter" else {}
         return OnError.model_validate({"policy": self.policy, "attempts": self.attempts} | topic)
 

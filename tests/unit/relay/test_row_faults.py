@@ -1,4 +1,4 @@
-"""What the policies make of rows that cannot be sent for their own sake, over fakes.
+"""What the policies make of rows that cannot be sent as they are, over fakes.
 
 Covered: when a row is given up, what a letter says, order of its key, what the dead-letter topic's own trouble does and
 does not do, lanes that are halted and go on, and that outages use up nobody's attempts. Parking itself is covered with

@@ -1,4 +1,4 @@
-"""`spec.onError`: what becomes of a row that cannot be sent for its own sake."""
+"""`spec.onError`: what becomes of a row that cannot be sent as it is."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class OnError(Model):
     policy: Literal["Park", "DeadLetter", "Halt"] = Field(
         default="Park",
         description=(
-            "What happens to a row that cannot be sent for its own sake: too large, malformed headers, refused by the "
+            "What happens to a row that cannot be sent as it is: too large, malformed headers, refused by the "
             "broker. Park: it stays in the table, holds back later rows of its key only, and is tried again for ever. "
             "DeadLetter: after some attempts it goes to a topic with its fault in headers, and leaves the table. Halt: "
             "after some attempts the row's whole lane stands still, with all its keys, until the row goes through or "

@@ -45,7 +45,7 @@ class Mark(Model):
     failed: MarkValue | None = Field(
         default=None,
         description=(
-            "Value that the relay writes when a row cannot be sent for its own sake. Such a row keeps holding back its "
+            "Value that the relay writes when a row cannot be sent as it is. Such a row keeps holding back its "
             "key, and is tried again: use a value that no other rows have. Omitted: the row stays pending."
         ),
     )

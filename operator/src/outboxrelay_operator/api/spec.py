@@ -249,7 +249,7 @@ class OutboxRelaySpec(Model):
     )
     on_error: OnError = Field(
         default_factory=OnError,
-        description="What happens to a row that cannot be sent for its own sake. Omitted: it is parked.",
+        description="What happens to a row that cannot be sent as it is. Omitted: it is parked.",
         # Written out: the API server evaluates the rules on a default before it fills in what is below.
         json_schema_extra={"default": OnError().model_dump(exclude_none=True)},
     )

@@ -111,7 +111,7 @@ class PairStatus(Model):
     parked: int | None = Field(
         default=None,
         ge=0,
-        description="Rows that the broker refuses for their own sake; each holds back only its own key.",
+        description="Rows that the broker refuses as they are; each holds back only its own key.",
     )
     halted_lanes: int | None = Field(
         default=None, ge=0, description="Key lanes that stand still for the sake of a row at fault, with policy Halt."
@@ -124,7 +124,13 @@ class PairStatus(Model):
             "while none runs."
         ),
     )
-    last_error: PairError | None = Field(default=None, description="The newest failure, kept after it healed.")
+    last_error: PairError | None = Field(
+        default=None,
+        description=(
+            "The newest failure that the relays that run now tell of, also after it healed. While none runs, the one "
+            "that was told last."
+        ),
+    )
     blocked_by: BlockedBy | None = Field(
         default=None,
         description=(

@@ -1,8 +1,8 @@
 """In which order the rows of a refused batch are sent again, so that only the culprits stay behind.
 
 A broker refuses a record batch as a whole, innocent neighbours included, and with it everything behind it in the
-partition is given up. Sent again in waves that hold at most one row of a key, a row can only be refused for its own
-sake or a neighbour's, never overtake a lower row of its key. A refused wave is halved until the culprits are alone.
+partition is given up. Sent again in waves that hold at most one row of a key, a row can only be refused because of
+itself or a neighbour, never overtake a lower row of its key. A refused wave is halved until the culprits are alone.
 
 Pure: sending is the caller's.
 """
