@@ -33,12 +33,12 @@ def main(arguments: list[str]) -> int:
 
 
 def prepare() -> None:
-    """Install or fetch what the services need, so that the tests find it.
+    """Install or fetch what services and tests need, so that these find it.
 
     Raises:
         MissingProgramError, ServiceError: naming what is missing.
     """
-    for name in ("initdb", "postgres", "pgbouncer", "java", "mvn", "setpriv"):
+    for name in ("initdb", "postgres", "pgbouncer", "java", "mvn", "setpriv", "promtool", "rsvg-convert"):
         program(name)
     kafka_jars()
 

@@ -8,6 +8,9 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from tests.testbed.locking import exclusive
+from tests.testbed.paths import cache_dir
+
 _DEBIAN_PACKAGES = {
     "postgres": "postgresql",
     "initdb": "postgresql",
@@ -38,7 +41,10 @@ def program(name: str) -> Path:
         return found
     package = _DEBIAN_PACKAGES.get(name, name)
     if os.geteuid() == 0 and shutil.which("apt-get") is not None:
-        _install(package)
+        # Tests run side by side, and apt-get refuses to.
+        with exclusive(cache_dir() / "packages.lock", purpose=f"installing {package}"):
+            if _find(name) is None:
+                _install(package)
         found = _find(name)
         if found is not None:
             return found
