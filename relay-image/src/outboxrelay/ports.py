@@ -132,7 +132,7 @@ class StoreError(Exception):
 
 
 class SettleRefusedError(Exception):
-    """Rows cannot be removed yet, since somebody holds them or a constraint does; session and lanes are as before.
+    """Rows cannot be removed yet, since somebody holds them, or a constraint or a trigger; session and lanes stay.
 
     `message` names host, database and table, and what to do.
     """

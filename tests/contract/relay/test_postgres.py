@@ -25,7 +25,7 @@ from outboxrelay.stores.postgres import PostgresStore
 from outboxrelay.stores.question import Questions
 from outboxrelay.stores.session import Connection, connect
 from tests.contract.relay.reads import ids, read, refusal, tuples_read
-from tests.contract.relay.settings import MakeStore, relay_config
+from tests.contract.relay.settings import POLICIES, MakeStore, prepare_policy, relay_config
 from tests.testbed.services.certificates import Authority
 from tests.testbed.services.eventually import eventually
 from tests.testbed.services.postgres import Database, LocalPostgres
@@ -541,6 +541,52 @@ def test_rows_that_a_foreign_key_keeps_are_not_given_up(database: Database, make
     database.execute("drop table audit")
     store.settle(batch)
     assert database.execute("select count(*) from outbox") == [(0,)]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("raise exception 'secret'", "P0001.*: a trigger or rule of outbox.* fails"),
+        ("raise exception 'secret' using errcode = '22000'", "22000.*: a trigger or rule of outbox.* fails"),
+        ("raise exception 'secret' using errcode = '23000'", "23000.*: a constraint of table outbox forbids it"),
+        ("insert into audit values (1)", "42P01.*: a trigger or rule of outbox.* fails"),
+        ("raise exception 'secret' using errcode = 'deadlock_detected'", "40P01"),
+    ],
+)
+def test_rows_whose_settling_a_trigger_refuses_are_not_given_up(
+    database: Database, make_store: MakeStore, *, policy: str, body: str, message: str
+) -> None:
+    """Whatever it raises: to give the session up would send the batch again and again."""
+    unsent = prepare_policy(database, policy)
+    database.execute(f"create function no() returns trigger language plpgsql as $$ begin {body}; return old; end $$")
+    database.execute("create trigger no before delete or update on outbox for each row execute function no()")
+    fill(database, 3)
+    store = make_store(database, retention=POLICIES[policy] or {"policy": "Delete"})
+    batch = ids(read(store))
+    for _ in range(2):
+        with pytest.raises(SettleRefusedError, match=message) as caught:
+            store.settle(batch)
+        assert "secret" not in caught.value.message
+        assert store.alive()
+        assert database.execute(f"select count(*) from outbox where {unsent}") == [(3,)]
+    database.execute("drop trigger no on outbox")
+    store.settle(batch)
+    assert database.execute(f"select count(*) from outbox where {unsent}") == [(0,)]
+    assert ids(read(store)) == []
+
+
+def test_a_grant_that_is_revoked_before_the_settling_is_named(database: Database, make_store: MakeStore) -> None:
+    """The next session says which one; so this one is given up."""
+    fill(database, 1)
+    role = database.relay_role()
+    store = make_store(role)
+    batch = ids(read(store))
+    database.execute(f"revoke delete on outbox from {role.user}")
+    with pytest.raises(StoreError) as caught:
+        store.settle(batch)
+    assert caught.value.reason == "PermissionDenied"
+    assert not store.alive()
 
 
 def test_rc_02_whoever_keeps_all_rows_from_being_removed_is_named(database: Database, make_store: MakeStore) -> None:

@@ -6,6 +6,8 @@ relay knows better. No text of libpq or of the server is passed on: it may quote
 
 from __future__ import annotations
 
+from typing import Final
+
 import psycopg
 from psycopg import errors
 
@@ -14,6 +16,9 @@ from outboxrelay.dberrors import Place, cause, classify, describe
 from outboxrelay.ports import StoreError
 from outboxrelay.stores.encoding import UNCONVERTIBLE
 from outboxrelay.stores.keep import sent_table
+
+_OF_THE_SESSION: Final = frozenset({"0A000", "25006", "26000", "42501", "42703", "42804", "42883", "42P01"})
+"""What a new session mends, or names when it looks at server, table and grants."""
 
 
 def place(config: RelayConfig, *, user: str | None = None, host: str | None = None) -> Place:
@@ -54,19 +59,44 @@ def translate(
     return StoreError(reason, f"{attempt} failed: {describe(reason, where, sqlstate=sqlstate, hint=hint)}")
 
 
-def refusal(error: psycopg.IntegrityError | psycopg.DataError, *, config: RelayConfig) -> str:
-    """What to say of acknowledged rows that a constraint or a type keeps where they are."""
+def refuses_rows(error: psycopg.Error) -> bool:
+    """Whether the server, in a session that goes on, refuses to settle these rows, and a new session would not help.
+
+    What a function raises does not concern the session, whatever its code: a trigger may write to a table that has
+    gone, and nothing of that is seen when a session looks at the outbox table.
+    """
     diagnosis = error.diag
-    if config.retention.policy == "Keep" and error.sqlstate == "23514" and diagnosis.constraint_name is None:
-        what = f"{sent_table(config)} has no partition for rows that are sent now; create one"
-    elif isinstance(error, psycopg.DataError):
-        table = sent_table(config) if config.retention.policy == "Keep" else config.table.name
-        what = f"a value does not fit into a column of {table}; change its type"
-    else:
+    goes_on = diagnosis.severity_nonlocalized == "ERROR"
+    return goes_on and (diagnosis.context is not None or error.sqlstate not in _OF_THE_SESSION)
+
+
+def refusal(error: psycopg.Error, *, config: RelayConfig) -> str:
+    """What to say of acknowledged rows that cannot be settled, for an error that `refuses_rows`."""
+    return (
+        f"removing acknowledged rows is refused ({place(config)}; SQLSTATE {error.sqlstate}):"
+        f" {_obstacle(error, config=config)}; nothing more is sent until then, and no row is lost or sent again"
+    )
+
+
+def _obstacle(error: psycopg.Error, *, config: RelayConfig) -> str:
+    """What keeps the rows where they are, and what to do about it."""
+    diagnosis = error.diag
+    table = config.table.name
+    written = {"Delete": None, "Keep": sent_table(config), "Mark": table}[config.retention.policy]
+    if (
+        config.retention.policy == "Keep"
+        and error.sqlstate == "23514"
+        and not (diagnosis.constraint_name or diagnosis.context)
+    ):
+        return f"{written} has no partition for rows that are sent now; create one"
+    if isinstance(error, psycopg.IntegrityError):
         named = [("constraint", diagnosis.constraint_name), ("column", diagnosis.column_name)]
         where = " ".join(f"{kind} {name}" for kind, name in named if name is not None)
-        what = f"{where or 'a constraint'} of table {diagnosis.table_name} forbids it; alter that"
-    return (
-        f"removing acknowledged rows is refused ({place(config)}; SQLSTATE {error.sqlstate}): {what}; nothing more is"
-        " sent until then, and no row is lost or sent again"
-    )
+        # Who raises the error by hand, as a trigger may, need not name a table.
+        return f"{where or 'a constraint'} of table {diagnosis.table_name or table} forbids it; alter that"
+    if isinstance(error, psycopg.DataError) and diagnosis.context is None and written is not None:
+        return f"a value does not fit into a column of {written}; change its type"
+    if isinstance(error, psycopg.DataError | errors.RaiseException) or diagnosis.context is not None:
+        tables = table if written in (None, table) else f"{table} or {written}"
+        return f"a trigger or rule of {tables} fails; the server's log says why"
+    return "the server's log says why"

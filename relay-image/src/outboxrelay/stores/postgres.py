@@ -34,7 +34,7 @@ from outboxrelay.report import Holder
 from outboxrelay.stores.care import Care
 from outboxrelay.stores.cleanup import Cleanup
 from outboxrelay.stores.encoding import UNCONVERTIBLE, Texts, texts_of
-from outboxrelay.stores.errors import place, refusal, translate
+from outboxrelay.stores.errors import place, refusal, refuses_rows, translate
 from outboxrelay.stores.floor import Floor
 from outboxrelay.stores.holders import holding_vacuum_back, locking, words
 from outboxrelay.stores.lane_column import Generated, generated
@@ -661,10 +661,10 @@ class PostgresStore:
                 f" {self._config.tuning.statement_timeout_seconds:g} s: another session locks some of them, or the"
                 f" server is overloaded; look into pg_locks{self._locked_by()}"
             ) from None
-        except (psycopg.IntegrityError, psycopg.DataError) as error:
-            raise SettleRefusedError(refusal(error, config=self._config)) from None
         except psycopg.Error as error:
-            raise self._lost(error, "removing acknowledged rows") from None
+            if not (refuses_rows(error) and self.alive()):
+                raise self._lost(error, "removing acknowledged rows") from None
+            raise SettleRefusedError(refusal(error, config=self._config)) from None
         if left:
             self.close()
             raise StoreError(
