@@ -76,6 +76,7 @@ class Engine:
         minimum = min(0.25, tuning.reconnect_max_seconds)
         self._store_backoff = Backoff(minimum=minimum, maximum=tuning.reconnect_max_seconds, rng=rng)
         self._broker_backoff = Backoff(minimum=minimum, maximum=tuning.reconnect_max_seconds, rng=rng)
+        self._settle_backoff = Backoff(minimum=minimum, maximum=tuning.reconnect_max_seconds, rng=rng)
         self._faults = RowFaults(
             policy=on_error or OnError(),
             store=store,
@@ -414,23 +415,33 @@ class Engine:
 
     def _remove(self, ids: list[int]) -> None:
         """Settle, however long something keeps the rows: the broker has them, so sending them again would not help."""
-        locked = False
+        refused: str | None = None
         while True:
             try:
                 self._store.settle(ids)
             except SettleRefusedError as error:
-                if not locked:
-                    locked = True
+                if error.message != refused:
                     _log.warning("%s", error.message)
+                refused = error.message
                 self._status.database_is(ok=False, reason="DatabaseError", message=error.message)
                 self._status.failed(reason="DatabaseError", message=error.message)
-                self._status.tick()
-                if self._stop.wait(_TICK_SECONDS):
-                    raise _StoppedError from None
-                continue
-            if locked:
-                self._status.database_is(ok=True, reason="Connected")
-            return
+            else:
+                break
+            # Each attempt may change every row and undo that again: dead rows, WAL, and work for vacuum.
+            self._settle_backoff.failed(self._clock())
+            self._wait_to_settle()
+        self._settle_backoff.succeeded()
+        if refused is not None:
+            self._status.database_is(ok=True, reason="Connected")
+
+    def _wait_to_settle(self) -> None:
+        """Wait for the next attempt, and notice meanwhile what ends the waiting."""
+        while (left := self._settle_backoff.not_before - self._clock()) > 0:
+            self._status.tick()
+            if self._stop.wait(min(_TICK_SECONDS, left)):
+                raise _StoppedError
+            if not self._store.alive():
+                raise StoreError("DatabaseUnreachable", "the session was ended before acknowledged rows were removed")
 
     # -- pauses
 

@@ -495,6 +495,52 @@ def test_rows_that_somebody_locks_are_settled_when_they_are_free_and_sent_once()
     assert world.board.database.ok
 
 
+def test_rows_that_cannot_be_settled_are_tried_soon_and_then_seldom(caplog: pytest.LogCaptureFixture) -> None:
+    """Each attempt changes the whole batch and undoes it. Every batch begins anew, and each cause is logged once."""
+    world = World(reconnect_max_seconds=30.0)
+    fill(world, rows=20)
+    tries: list[float] = []
+    batches: list[list[float]] = []
+
+    def interfere(moment: str) -> None:
+        if moment == "after settle":
+            batches.append([now - tries[0] for now in tries])
+            tries.clear()
+        if moment == "before settle":
+            tries.append(world.clock.now)
+            if world.clock.now - tries[0] < 600:
+                raise SettleRefusedError("a lock" if world.clock.now - tries[0] < 300 else "a trigger")
+
+    world.run(on_store=interfere, within=3000)
+    assert len(batches) == 2
+    for times in batches:
+        assert len([now for now in times if now < 2]) >= 3
+        assert len(times) < 40
+    assert world.board.cycles > 2000
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == ["a lock", "a trigger"] * 2
+
+
+def test_a_session_that_ends_before_rows_can_be_settled_is_noticed_at_once() -> None:
+    """Its lanes are another relay's by then."""
+    world = World()
+    fill(world, rows=10)
+    ended: list[float] = []
+    end_at = world.clock.now + 200
+
+    def interfere(moment: str) -> None:
+        if moment == "before settle" and not ended:
+            raise SettleRefusedError("a trigger")
+
+    def end() -> bool:
+        if world.clock.now >= end_at and not ended:
+            ended.append(world.clock.now)
+            world.table.terminate(world.store)
+        return bool(ended) and world.board.store_failures == 1
+
+    world.run(end, on_store=interfere, within=300)
+    assert world.clock.now - ended[0] < 1
+
+
 def test_rows_that_somebody_locks_do_not_delay_the_end() -> None:
     world = World()
     fill(world, rows=10)
