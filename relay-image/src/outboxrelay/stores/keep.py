@@ -32,18 +32,53 @@ ORDER BY a.attnum
 """
 """Columns of the outbox table, whether the second table can take each, and whether the first computes it."""
 
+_KEEPING_TRIGGER: Final = """
+SELECT EXISTS (
+    SELECT FROM pg_trigger t
+    WHERE (t.tgrelid = %(oid)s OR t.tgrelid IN (SELECT relid FROM pg_partition_tree(%(oid)s)))
+      AND t.tgenabled <> 'D' AND t.tgtype & 11 = 11)
+"""
+"""The bits are those of FOR EACH ROW, BEFORE and DELETE: TRIGGER_TYPE_* in PostgreSQL's catalog/pg_trigger.h."""
+
+# OVERRIDING, for those who made the second table INCLUDING ALL.
+_MOVE_WHAT_GOES: Final = sql.SQL(
+    "WITH gone AS (DELETE FROM {table} WHERE {condition} RETURNING {columns})"
+    " INSERT INTO {sent} ({columns}) OVERRIDING SYSTEM VALUE SELECT {columns} FROM gone"
+)
+_COPY_AND_DELETE: Final = sql.SQL(
+    "WITH kept AS (INSERT INTO {sent} ({columns}) OVERRIDING SYSTEM VALUE"
+    " SELECT {columns} FROM {table} WHERE {condition})"
+    " DELETE FROM {table} WHERE {condition}"
+)
+"""Cheaper, where no row may stay: to put each aside between DELETE and INSERT costs more than the DELETE itself.
+
+Both see the rows through one snapshot, in the order of the index on the id. A row that somebody else deletes at this
+moment is kept all the same: it was sent.
+"""
+
 
 class KeepPolicy:
     """`Policy` for one pair of tables."""
 
     def __init__(
-        self, *, table: Name, row_id: Name, sent: Name, columns: Sequence[str], keep_for_seconds: float | None
+        self,
+        *,
+        table: Name,
+        row_id: Name,
+        sent: Name,
+        columns: Sequence[str],
+        may_stay: bool,
+        keep_for_seconds: float | None,
     ) -> None:
-        """`columns` are those of the outbox table, all of which are moved."""
+        """`columns` are those of the outbox table, all of which are moved.
+
+        `may_stay`: a row that is deleted may stay in the outbox table all the same, see `rows_may_stay`.
+        """
         self._table = table
         self._id = row_id
         self._sent = sent
         self._columns = columns
+        self._may_stay = may_stay
         self._keep_for = keep_for_seconds
 
     def unsent(self) -> sql.Composable | None:
@@ -52,16 +87,7 @@ class KeepPolicy:
 
     def settle(self, condition: sql.Composable) -> sql.Composed:
         """See `Policy.settle`."""
-        # Not a DELETE whose RETURNING feeds the INSERT: to put each row aside in between costs the server more than the
-        # DELETE itself. Here both see the rows through one snapshot, in the order of the index on the id. A row that
-        # somebody else deletes at this moment is kept all the same: it was sent.
-        #
-        # OVERRIDING, for who has made the second table INCLUDING ALL.
-        return sql.SQL(
-            "WITH kept AS (INSERT INTO {sent} ({columns}) OVERRIDING SYSTEM VALUE"
-            " SELECT {columns} FROM {table} WHERE {condition})"
-            " DELETE FROM {table} WHERE {condition}"
-        ).format(
+        return (_MOVE_WHAT_GOES if self._may_stay else _COPY_AND_DELETE).format(
             table=self._table,
             condition=condition,
             sent=self._sent,
@@ -96,6 +122,16 @@ def sent_table(config: RelayConfig) -> str:
     """Name of the second table, which is in the schema of the first."""
     keep = config.retention.keep
     return f"{config.table.name[:58]}_sent" if keep is None else keep.table
+
+
+def rows_may_stay(connection: psycopg.Connection[Any], oid: int) -> bool:
+    """Whether a trigger of the outbox table or of its partitions can keep a row that is deleted where it is.
+
+    Raises:
+        psycopg.Error: the catalog could not be read.
+    """
+    found = connection.execute(_KEEPING_TRIGGER, {"oid": oid}).fetchone()
+    return found is not None and bool(found[0])
 
 
 def moved_columns(connection: psycopg.Connection[Any], config: RelayConfig) -> tuple[list[str], list[str]]:

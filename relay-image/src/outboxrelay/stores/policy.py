@@ -55,16 +55,21 @@ class DeletePolicy:
         return None
 
 
-def policy_of(config: RelayConfig, types: Mapping[str, ColumnType], *, columns: Sequence[str] = ()) -> Policy:
+def policy_of(
+    config: RelayConfig, types: Mapping[str, ColumnType], *, columns: Sequence[str] = (), may_stay: bool = False
+) -> Policy:
     """The policy of a configuration, for a table whose columns have these types.
 
-    `columns` are the names of all of them, as Keep has to move them; who settles nothing need not know them.
+    `columns` are the names of all of them, as Keep has to move them, and `may_stay` is what `rows_may_stay` says of the
+    table; who settles nothing need not know either.
     """
     table, row_id = Name(config.table.schema_, config.table.name), Name(config.table.columns.id)
     keep_for = config.retention.keep_for_seconds
     if config.retention.policy == "Keep":
         sent = Name(config.table.schema_, sent_table(config))
-        return KeepPolicy(table=table, row_id=row_id, sent=sent, columns=columns, keep_for_seconds=keep_for)
+        return KeepPolicy(
+            table=table, row_id=row_id, sent=sent, columns=columns, may_stay=may_stay, keep_for_seconds=keep_for
+        )
     mark = config.retention.mark
     if mark is not None:
         return MarkPolicy(mark, table=table, row_id=row_id, types=types, keep_for_seconds=keep_for)

@@ -37,6 +37,7 @@ from outboxrelay.stores.encoding import UNCONVERTIBLE, Texts, texts_of
 from outboxrelay.stores.errors import place, refusal, refuses_rows, translate
 from outboxrelay.stores.floor import Floor
 from outboxrelay.stores.holders import holding_vacuum_back, locking, words
+from outboxrelay.stores.keep import rows_may_stay
 from outboxrelay.stores.lane_column import Generated, generated
 from outboxrelay.stores.locks import require_room
 from outboxrelay.stores.membership import Membership
@@ -152,7 +153,7 @@ class PostgresStore:
             columns = columns_to_move(self._connection, self._config)
             lanes = self._generated()
             require_room(self._connection, self._config)
-            policy = policy_of(self._config, types, columns=columns)
+            policy = policy_of(self._config, types, columns=columns, may_stay=self._rows_may_stay())
             require_settling(self._connection, policy.settle(sql.SQL("false")))
         except psycopg.Error as error:
             raise self._lost(error, "looking at the table") from None
@@ -255,6 +256,12 @@ class PostgresStore:
             attempt = "removing rows that were kept long enough"
             failure = translate(error, config=self._config, attempt=attempt)
             self._cleanup_trouble = f"{failure.message}; the table grows meanwhile"
+
+    def _rows_may_stay(self) -> bool:
+        if self._connection is None or self._config.retention.policy != "Keep":
+            return False
+        oid = table_oid(self._connection, self._config)
+        return oid is not None and rows_may_stay(self._connection, oid)
 
     def _generated(self) -> Sequence[Generated]:
         if self._connection is None or self._config.table.columns.lane is None:
