@@ -1,7 +1,8 @@
 """Cleaning up the second table of `retention.policy: Keep`: cases.md RR-07 (b), and whole partitions at once.
 
 Covered: the grants; rows one by one, in steps that read little of a big table; partitions that are old, straddle the
-limit, are the default, may not be truncated, are read by somebody or change while we look; no partition for new rows.
+limit, are the default, may not or cannot be truncated, are themselves partitioned, are read by somebody or change while
+we look; no partition for new rows.
 """
 
 from __future__ import annotations
@@ -71,6 +72,13 @@ def left(database: Database) -> dict[str, int]:
     """Rows in each partition that has any."""
     found = database.execute("select tableoid::regclass::text, count(*) from outbox_sent group by 1")
     return {name.removeprefix("sent_"): count for name, count in found}
+
+
+def rest(*, indexed: bool, new: int = 0) -> dict[str, int]:
+    """What is left of `partition` and some new rows: without an index nothing goes row by row."""
+    if indexed:
+        return {"straddling": 25, "current": 50 + new}
+    return {"straddling": 50, "current": 50 + new, "default": 25}
 
 
 def cleaned(store: PostgresStore, database: Database, wanted: dict[str, int]) -> None:
@@ -253,8 +261,7 @@ def test_se_partitions_go_at_once_with_exactly_the_printed_grants(
     assert [finding.level for finding in findings(relay_config(tmp_path, database=role, retention=RETENTION))] == ["ok"]
     before = database.execute("select pg_relation_filenode('sent_old'), pg_relation_filenode('sent_older')")[0]
     store = make_store(role)
-    rest = {"straddling": 25, "current": 50} if indexed else {"straddling": 50, "current": 50, "default": 25}
-    cleaned(store, database, rest)
+    cleaned(store, database, rest(indexed=indexed))
     after = database.execute("select pg_relation_filenode('sent_old'), pg_relation_filenode('sent_older')")[0]
     assert all(old != new for old, new in zip(before, after, strict=True))
     assert database.execute("select pg_relation_filenode('sent_old'), pg_relation_filenode('sent_older')")[0] == after
@@ -274,20 +281,21 @@ def test_without_the_grant_rows_go_one_by_one_and_that_is_said(
     assert [finding.level for finding in findings(config)] == ["warning"]
     store = make_store(role)
     assert "the grant TRUNCATE is missing" in str(store.cleanup_trouble())
-    rest = {"straddling": 25, "current": 50}
     everything = {"old": 50, "older": 50, "straddling": 50, "current": 50, "default": 25}
-    cleaned(store, database, rest if indexed else everything)
+    cleaned(store, database, rest(indexed=True) if indexed else everything)
     run(database, setup.for_what_is_missing(config, role=role.user))
     assert statements(setup.for_what_is_missing(config, role=role.user)) == []
     if not indexed:
-        cleaned(store, database, {"straddling": 50, "current": 50, "default": 25})
+        cleaned(store, database, rest(indexed=False))
     eventually(lambda: (store.rebalance(), store.cleanup_trouble() is None)[1], seconds=20, what="no complaint")
 
 
+@pytest.mark.parametrize("indexed", [False, True])
 def test_a_reader_of_an_old_partition_is_not_waited_for_and_keeps_nobody_out(
-    database: Database, make_store: MakeStore
+    database: Database, make_store: MakeStore, indexed: bool
 ) -> None:
-    partition(database, indexed=False)
+    """It is left for later, and not removed row by row meanwhile."""
+    partition(database, indexed=indexed)
     insert(database, 3)
     with database.connect(autocommit=False) as reader:
         reader.execute("select count(*) from outbox_sent")
@@ -299,7 +307,46 @@ def test_a_reader_of_an_old_partition_is_not_waited_for_and_keeps_nobody_out(
         store.settle(batch)
         assert left(database)["older"] == left(database)["old"] == 50
         assert reader.execute("select count(*) from outbox_sent").fetchone() == (228,)
-    cleaned(store, database, {"straddling": 50, "current": 53, "default": 25})
+    cleaned(store, database, rest(indexed=indexed, new=3))
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+@pytest.mark.parametrize(
+    "obstacle",
+    [
+        "create unique index once on sent_older (created_at); create table audit (at timestamptz);"
+        " alter table audit add foreign key (at) references sent_older (created_at)",
+        "create function no() returns trigger language plpgsql as $$ begin raise exception 'no'; end $$;"
+        " create trigger no before truncate on sent_older execute function no()",
+    ],
+    ids=["foreign key", "trigger"],
+)
+def test_a_partition_that_cannot_be_truncated_is_told_of_and_goes_row_by_row(
+    database: Database, make_store: MakeStore, *, indexed: bool, obstacle: str
+) -> None:
+    partition(database, indexed=indexed)
+    database.execute("update sent_older set created_at = created_at + id * interval '1 hour'")
+    database.execute(obstacle)
+    store = make_store(database)
+    assert "an old partition of outbox_sent cannot be truncated" in str(store.cleanup_trouble())
+    cleaned(store, database, rest(indexed=True) if indexed else {"older": 50, "old": 50} | rest(indexed=False))
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_a_partition_that_is_itself_partitioned_goes_at_once(
+    database: Database, make_store: MakeStore, tmp_path: Path, indexed: bool
+) -> None:
+    partition(database, indexed=indexed)
+    (bounds,) = database.execute("select pg_get_expr(relpartbound, oid) from pg_class where relname = 'sent_old'")[0]
+    database.execute("alter table outbox_sent detach partition sent_old; alter table sent_old rename to piece")
+    database.execute(f"create table sent_old partition of outbox_sent {bounds} partition by list (aggregatetype)")
+    database.execute("alter table sent_old attach partition piece for values in ('order')")
+    role = granted(database, tmp_path)
+    before = database.execute("select pg_relation_filenode('piece')")
+    store = make_store(role)
+    cleaned(store, database, rest(indexed=indexed))
+    assert database.execute("select pg_relation_filenode('piece')") != before
+    assert store.cleanup_trouble() is None
 
 
 class Meddled(Retirement):
@@ -339,9 +386,9 @@ def test_what_changes_before_a_partition_is_locked_is_seen(
         if rest is not None:
             assert database.execute("select count(*) from sent_older") == [(rest,)]
         assert database.execute("select count(*) >= 50 from sent_old") == [(True,)]
-        assert retirement.run(connection)
+        assert retirement.run(connection) == "emptied"
         assert database.execute("select count(*) from sent_old") == [(0,)]
-        assert not retirement.run(connection)
+        assert retirement.run(connection) == "nothing"
         assert {"old", "older"}.isdisjoint(left(database))
 
 

@@ -70,9 +70,10 @@ class Cleanup:
         if began < self._not_before:
             return False
         if self._retirement is not None:
-            if self._retirement.run(connection):
+            outcome = self._retirement.run(connection)
+            if outcome == "emptied":
                 return True
-            if not self._retirement.indexed:
+            if outcome == "busy" or not self._retirement.indexed:
                 self._not_before = began + self._rest
                 return True
         if began >= self._again_at:

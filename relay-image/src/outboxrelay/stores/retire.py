@@ -12,7 +12,7 @@ readers, and those that come behind us would have to wait as well.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import psycopg
 from psycopg import errors, sql
@@ -52,10 +52,14 @@ WITH partition AS (
 )
 SELECT nspname, relname, has_table_privilege(%(user)s, oid, 'TRUNCATE'), upper IS NOT NULL,
        CASE WHEN upper IS NULL THEN true ELSE lower <= now() AND now() < upper END,
-       CASE WHEN upper <= now() - make_interval(secs => %(keep_for)s) THEN pg_relation_size(oid) > 0 ELSE false END
+       CASE WHEN upper <= now() - make_interval(secs => %(keep_for)s)
+            THEN (SELECT sum(pg_relation_size(relid)) > 0 FROM pg_partition_tree(oid)) ELSE false END
 FROM bounded ORDER BY upper, oid
 """
-"""The server spells and reads the bounds in one and the same session."""
+"""The server spells and reads the bounds in one and the same session. A partition may itself be partitioned."""
+
+Outcome = Literal["emptied", "busy", "nothing"]
+"""One partition was emptied, by us or by another relay just before; somebody uses it; there is none to empty."""
 
 
 class Shape(NamedTuple):
@@ -121,32 +125,39 @@ class Retirement:
         self.complaint: str | None = None
         """Why rows stay, or take more work than they need, as of the last look."""
 
-    def run(self, connection: Connection) -> bool:
-        """Empty the oldest partition that is due; False if there is none, or somebody uses it.
+    def run(self, connection: Connection) -> Outcome:
+        """Empty the oldest partition that is due.
 
         Raises:
-            psycopg.Error: the session is lost, or the partition cannot be truncated.
+            psycopg.Error: the session is lost, or the server is slow.
         """
         try:
             with connection.transaction():
                 wait_briefly(connection)
                 return self._run(connection)
         except (errors.LockNotAvailable, errors.UndefinedTable):
-            return False
+            return "busy"
+        except (errors.FeatureNotSupported, errors.RaiseException) as error:
+            self.complaint = (
+                f"an old partition of {sent_table(self._config)} cannot be truncated (SQLSTATE {error.sqlstate}): a"
+                f" foreign key refers to it or a trigger forbids it, so {self._how()}"
+            )
+            return "nothing"
 
-    def _run(self, connection: Connection) -> bool:
+    def _run(self, connection: Connection) -> Outcome:
         shape = shape_of(connection, self._config)
         if shape is None:
-            return False
+            return "nothing"
         due = self._due(connection) if shape.by_time else []
-        self.indexed, self.complaint = shape.indexed, self._about(shape, due)
+        self.indexed = shape.indexed
+        self.complaint = self._about(shape, due)
         chosen = next((each for each in due if each.may_truncate), None)
         if chosen is None:
-            return False
-        connection.execute(sql.SQL("LOCK TABLE ONLY {} IN ACCESS EXCLUSIVE MODE").format(chosen.identifier))
+            return "nothing"
+        connection.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(chosen.identifier))
         if chosen in self._due(connection):
-            connection.execute(sql.SQL("TRUNCATE ONLY {}").format(chosen.identifier))
-        return True
+            connection.execute(sql.SQL("TRUNCATE {}").format(chosen.identifier))
+        return "emptied"
 
     def _due(self, connection: Connection) -> list[Partition]:
         return [each for each in partitions(connection, self._config, user=connection.info.user) if each.due]
@@ -157,8 +168,11 @@ class Retirement:
             return f"no index of {name} begins with {self._config.table.columns.id}, so nothing is removed from it"
         if all(each.may_truncate for each in due):
             return None
-        how = "their rows are removed one by one" if shape.indexed else "their rows stay"
-        return f"the grant TRUNCATE is missing on old partitions of {name}, so {how}; `outboxrelay sql` prints it"
+        lacking = f"the grant TRUNCATE is missing on old partitions of {name}"
+        return f"{lacking}, so {self._how()}; `outboxrelay sql` prints it"
+
+    def _how(self) -> str:
+        return "rows are removed one by one" if self.indexed else "their rows stay"
 
 
 def _where(config: RelayConfig) -> dict[str, Any]:
