@@ -21,6 +21,8 @@ class Finding(BaseModel):
     subject: str
     message: str
     remedy: str = ""
+    """What to do, in words; empty if the statements say it all."""
+
     statements: tuple[str, ...] = ()
     """SQL that mends it, for the owner of the table to run; what `outboxrelay sql` prints."""
 
@@ -39,12 +41,12 @@ class Findings(BaseModel):
         return cls(ok=all(finding.level != "error" for finding in findings), findings=tuple(findings))
 
     def text(self) -> str:
-        """For people: one line a finding, its remedy below."""
+        """For people: one line a finding, below it the remedy, or else the statements."""
         lines: list[str] = []
         for finding in self.findings:
             lines.append(f"{finding.level:<8} {finding.subject}: {finding.message}")
-            if finding.remedy:
-                lines.append(f"{'':<8} -> {finding.remedy}")
+            advice = (finding.remedy,) if finding.remedy else finding.statements
+            lines.extend(f"{'':<8} -> {each}" for each in advice)
         errors = sum(finding.level == "error" for finding in self.findings)
         warnings = sum(finding.level == "warning" for finding in self.findings)
         lines.append("")

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from outboxrelay.config import Columns, RelayConfig
-from outboxrelay.findings import Finding
+from outboxrelay.findings import Finding, Findings
 from outboxrelay.stores import ddl, setup
 from outboxrelay.stores.postgres import PostgresStore
 from outboxrelay.stores.preflight import examine_database
@@ -235,6 +235,15 @@ def test_a_line_end_in_a_name_ends_no_comment(tmp_path: Path) -> None:
         assert not [line for line in bare if "DROP" in line or "pg_write" in line]
 
 
+def test_a_script_has_words_and_each_statement_once(tmp_path: Path) -> None:
+    config = relay_config(tmp_path, table={"name": "t"})
+    finding = Finding(level="error", subject="t", message="slow", remedy="ALTER", statements=("ALTER TABLE t;",))
+    bare = finding.model_copy(update={"remedy": ""})
+    assert setup.script(config, [finding]) == "-- t: slow\n-- ALTER\nALTER TABLE t;\n"
+    assert setup.script(config, [bare]) == "-- t: slow\nALTER TABLE t;\n"
+    assert "-> ALTER TABLE t;\n" in Findings.of([bare]).text()
+
+
 @pytest.mark.parametrize("table", ["outbox", "outbox_sent", "sent_1"])
 def test_a_table_that_a_crash_empties_is_found(database: Database, tmp_path: Path, table: str) -> None:
     database.execute("create table outbox_sent (like outbox, outbox_sent_at timestamptz default now())"
@@ -246,5 +255,6 @@ def test_a_table_that_a_crash_empties_is_found(database: Database, tmp_path: Pat
     database.execute(f"alter table {table} set unlogged")
     script = setup.for_what_is_missing(config, role=database.user)
     assert f"{table} is UNLOGGED" in script
+    assert "-- make it LOGGED: this rewrites the table and locks it meanwhile\nALTER TABLE" in script
     run(database, script)
     assert "UNLOGGED" not in setup.for_what_is_missing(config, role=database.user)

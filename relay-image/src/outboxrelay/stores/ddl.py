@@ -173,6 +173,11 @@ def _partial_index(config: RelayConfig, condition: sql.Composable, *, at_once: b
     return f"CREATE INDEX{how} ON {quoted_table(config)} ({quoted(config.table.columns.id)}) WHERE {predicate};"
 
 
+def make_logged(table: str) -> str:
+    """Let a table, whose name is quoted already, survive a crash of the server."""
+    return f"ALTER TABLE {table} SET LOGGED;"
+
+
 def comment(text: str) -> str:
     """A comment in a script, also of a text with line ends: names may have them, and the rest must be no statement."""
     return "\n".join(f"-- {line}" for line in text.splitlines())

@@ -58,13 +58,11 @@ def examine_match(
                 remedy=f"make {route} a text column, or give the topic a table of its own",
             )
         ]
-    statement = ddl.match_index(config, at_once=partitioned)
     return [
         Finding(
             level="warning",
             subject="match index",
             message=trouble,
-            remedy=statement.removesuffix(";"),
-            statements=(statement,),
+            statements=(ddl.match_index(config, at_once=partitioned),),
         )
     ]

@@ -205,7 +205,6 @@ def _grants(connection: psycopg.Connection[Any], config: RelayConfig, oid: int, 
                 level="error",
                 subject="privileges",
                 message=f"PermissionDenied: user {role} lacks what it needs",
-                remedy="; ".join(missing),
                 statements=tuple(f"{each};" for each in missing),
             )
         ]
@@ -258,7 +257,6 @@ def _identity(connection: psycopg.Connection[Any], config: RelayConfig, oid: int
                 level="error",
                 subject="ids",
                 message=f"sequence {sequence} hands out blocks of {cache} ids: ids do not follow the order of commits",
-                remedy=f"ALTER SEQUENCE {sequence} CACHE 1",
                 statements=(f"ALTER SEQUENCE {sequence} CACHE 1;",),
             )
         ]
@@ -292,8 +290,8 @@ def _logging(connection: psycopg.Connection[Any], config: RelayConfig) -> list[F
             level="error",
             subject="logging",
             message=f"{table} is UNLOGGED: after a crash of the server it is empty",
-            remedy=f"ALTER TABLE {table} SET LOGGED",
-            statements=(f"ALTER TABLE {table} SET LOGGED;",),
+            remedy="make it LOGGED: this rewrites the table and locks it meanwhile",
+            statements=(ddl.make_logged(table),),
         )
         for name in names
         for table in unlogged(connection, schema=config.table.schema_, name=name)
@@ -328,7 +326,6 @@ def _storage(connection: psycopg.Connection[Any], oid: int) -> list[Finding]:
             subject="autovacuum",
             message=f"{', '.join(lax[:3])}{' and more' if lax[3:] else ''} fills and empties all day; with the default"
             " settings dead rows slow reads down",
-            remedy=statements[0].removesuffix(";"),
             statements=tuple(statements),
         )
     )

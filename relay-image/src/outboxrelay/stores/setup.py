@@ -53,7 +53,7 @@ def script(config: RelayConfig, found: Iterable[Finding], *, extra: Iterable[str
         if finding.level == "ok":
             continue
         lines.append(ddl.comment(f"{finding.subject}: {finding.message}"))
-        if finding.remedy not in " ".join(finding.statements):
+        if finding.remedy:
             lines.append(ddl.comment(finding.remedy))
         lines.extend(finding.statements)
     if not lines:
