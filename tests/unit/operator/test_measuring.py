@@ -11,7 +11,7 @@ import pytest
 from outboxrelay_operator.api import OutboxRelaySpec
 from outboxrelay_operator.measure.history import IdHistory
 from outboxrelay_operator.measure.rates import RateTracker
-from outboxrelay_operator.measure.server import MAX_SESSIONS, LoginId, ServerMeasurer
+from outboxrelay_operator.measure.server import GRACE_SECONDS, MAX_SESSIONS, LoginId, ServerMeasurer
 from outboxrelay_operator.measure.session import MeasureError, Sample, TableInfo
 from outboxrelay_operator.measure.sql import COUNT_LIMIT, LOWEST_ID
 from outboxrelay_operator.measure.tracking import LONGEST_SECONDS, SWEEP_SECONDS, Track
@@ -147,6 +147,7 @@ class World:
     """One PostgreSQL server that does what a test says."""
 
     now: float = 1000.0
+    seconds_per_sample: float = 0.0
     open: int = 0
     most_open: int = 0
     logins: list[LoginId] = field(default_factory=list)
@@ -209,6 +210,7 @@ class FakeSession:
     async def sample(self, pair: Pair, *, floor: int, count: bool) -> Sample:
         self.world.asked.append(pair)
         self.world.floors.append(floor)
+        self.world.now += self.world.seconds_per_sample
         if self.world.errors:
             raise self.world.errors.pop(0)
         return self.world.sample if count else replace(self.world.sample, counted=None)
@@ -279,6 +281,18 @@ class TestServer:
         assert world.most_open == MAX_SESSIONS == 2
         await measurer.close()
         assert world.open == 0
+
+    async def test_what_is_measured_is_believed_for_as_long_as_a_round_takes(self) -> None:
+        """With thousands of pairs on one server the next look at each comes when all others were looked at."""
+        world, wanted = World(seconds_per_sample=0.1), pairs(64)
+        measurer = world.measurer()
+        await measurer.round(wanted)
+        assert world.now == pytest.approx(1006.4)
+        world.reports.clear()
+        world.now += 5
+        await measurer.round(wanted)
+        assert len(world.reports) == 64
+        assert min(found.believe_until - NOW for found in world.reports.values()) == pytest.approx(6.4 + GRACE_SECONDS)
 
     async def test_a_server_may_be_allowed_one_session_only(self) -> None:
         world, wanted = World(), pairs(8)

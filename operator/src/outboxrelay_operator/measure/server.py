@@ -17,7 +17,7 @@ from outboxrelay_operator.conflicts import TableId, table_id
 from outboxrelay_operator.measure.history import IdHistory
 from outboxrelay_operator.measure.session import MeasureError, Sample, Session, TableInfo
 from outboxrelay_operator.measure.sql import LOWEST_ID
-from outboxrelay_operator.measure.tracking import Track, is_exact
+from outboxrelay_operator.measure.tracking import LONGEST_SECONDS, Track, is_exact
 from outboxrelay_operator.measurements import Backlog, Failure, Measurement, PairId
 from outboxrelay_operator.pairs import Pair
 from outboxrelay_operator.workqueue import Backoff
@@ -80,9 +80,12 @@ class ServerMeasurer:
     _refused: dict[LoginId, _Refused] = field(default_factory=dict)
     _tracks: dict[PairId, Track] = field(default_factory=dict)
     _histories: dict[TableId, IdHistory] = field(default_factory=dict)
+    _began: float = 0.0
+    _round_seconds: float = 0.0
 
     async def round(self, pairs: Mapping[PairId, Pair]) -> None:
         """Measure every pair that is due, and report each as soon as it is known."""
+        self._began = self.clock()
         await self._forget(pairs)
         logins: dict[LoginId, dict[PairId, Pair]] = {}
         for pair_id, pair in pairs.items():
@@ -103,6 +106,13 @@ class ServerMeasurer:
                 server_down = server_down or session.server_down
                 continue
             await self._measure_login(login, session, due)
+        self._round_seconds = self.clock() - self._began
+
+    def _believe_until(self, next_look: float) -> float:
+        """Unix time. Where a server has thousands of pairs, a round takes longer than the pause after one look."""
+        now = self.clock()
+        a_round = min(LONGEST_SECONDS, max(self._round_seconds, now - self._began))
+        return self.wall() + max(next_look - now, a_round) + GRACE_SECONDS
 
     async def close(self) -> None:
         """End all sessions."""
@@ -208,19 +218,18 @@ class ServerMeasurer:
             whole_table=pair.match.everything,
             index_missing=not info.index_on_id,
             at=self.wall(),
-            believe_until=self.wall() + max(0.0, track.next_look - self.clock()) + GRACE_SECONDS,
+            believe_until=self._believe_until(track.next_look),
             connections=info.connections,
         )
 
     def _fail(self, pairs: Mapping[PairId, Pair], login: LoginId, error: MeasureError) -> None:
         refused = self._refused.get(login)
-        now = self.wall()
         for pair_id in pairs:
             next_look = max(self._track(pair_id).next_look, 0.0 if refused is None else refused.retry_at)
-            wait = max(self.interval, next_look - self.clock())
+            believe_until = self._believe_until(max(next_look, self.clock() + self.interval))
             self.report(
                 pair_id,
-                Failure(reason=error.reason, message=error.message, at=now, believe_until=now + wait + GRACE_SECONDS),
+                Failure(reason=error.reason, message=error.message, at=self.wall(), believe_until=believe_until),
             )
 
     async def _drop(self, login: LoginId) -> None:
