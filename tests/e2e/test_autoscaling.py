@@ -28,8 +28,8 @@ AUTOSCALING = {
     "minReplicas": 0,
     "maxReplicas": MOST,
     "catchUpSeconds": 10,
-    "scaleDownAfterSeconds": 20,
-    "idleAfterSeconds": 30,
+    "scaleDownAfterSeconds": 10,
+    "idleAfterSeconds": 10,
 }
 
 SLOW = """
