@@ -21,6 +21,11 @@ of it shares the same cores, so what a wall time says depends on what else they 
 """
 
 
+_READING: Final = """\
+Creating all at once takes at least the CPU seconds of operator and control plane together, divided by the cores. A
+status is written at rest where a measurement came later than it may."""
+
+
 @dataclass(frozen=True, slots=True)
 class Growth:
     """What a fleet of one size costs."""
@@ -64,6 +69,7 @@ def section(figures: Figures) -> str:
         [
             _TEXT.format(load=load).rstrip(),
             page.markdown(("", "goal", "measured"), _rows(figures), numbers=False),
+            _READING,
             f"At rest the operator asked for: {summary(figures.steady.counted)}.",
             page.markdown(costs, map(_size, figures.growth)),
             "![What a fleet costs](benchmarks-fleet.svg)",
