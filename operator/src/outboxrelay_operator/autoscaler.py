@@ -169,7 +169,7 @@ def load_of(
     reports = [
         report for pod in pods if not pod.terminating for report in [pod.fresh_report(now)] if report is not None
     ]
-    silent = any(pod.ready and not pod.terminating and pod.fresh_report(now) is None for pod in pods)
+    silent = any(pod.silent(now) for pod in pods if not pod.terminating)
     well = [report for report in reports if report.database.ok and report.broker.ok]
     faulty = [
         report

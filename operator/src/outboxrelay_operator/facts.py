@@ -72,8 +72,8 @@ class PairFacts:
         return tuple(report for report in reports if report is not None)
 
     def silent(self, pods: tuple[PodState, ...]) -> bool:
-        """Whether one of these pods is ready and says nothing, so that what the others say is not all there is."""
-        return any(pod.ready and pod.fresh_report(self.now) is None for pod in pods)
+        """Whether what these pods say is not all there is."""
+        return any(pod.silent(self.now) for pod in pods)
 
     @property
     def unowned_lanes(self) -> frozenset[int]:

@@ -108,6 +108,10 @@ class PodState:
         """The report, if it is young enough."""
         return self.report if now <= self.report_believe_until else None
 
+    def silent(self, now: float) -> bool:
+        """Whether it is ready and says nothing, so that what the others say is not all there is."""
+        return self.ready and self.fresh_report(now) is None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,13 +17,10 @@ from typing import Final
 import yaml
 
 from tests.bench.fleet import fleet
+from tests.bench.fleet.compiled import compiled, go
 from tests.bench.fleet.control_plane import ControlPlane
 from tests.testbed.api import Api, ApiError, Object
 from tests.testbed.commands import run
-from tests.testbed.console import step
-from tests.testbed.errors import ClusterError
-from tests.testbed.locking import exclusive
-from tests.testbed.paths import cache_dir
 from tests.testbed.services.certificates import Authority
 from tests.testbed.services.eventually import eventually
 from tests.testbed.services.postgres import Database
@@ -41,31 +37,14 @@ def ensure() -> Path:
     Raises:
         ClusterError: there is no Go tool chain, or the build fails.
     """
-    made = cache_dir() / "keda" / VERSION
-    with exclusive(cache_dir() / "keda.lock", purpose="building KEDA"):
-        if not made.exists():
-            _build(made)
-    return made
+    return compiled("keda", VERSION, usually="10 to 20 min on 2 cores", fill=_build)
 
 
-def _build(made: Path) -> None:
-    if shutil.which("go") is None:
-        raise ClusterError("building KEDA from its Go module needs Go on PATH; install it first")
-    unfinished = made.with_name(f"{VERSION}.unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir(parents=True)
-    with step("building KEDA from source, once per version", usually="10 to 20 min on 2 cores"):
-        told = run(["go", "mod", "download", "-json", _MODULE], doing="fetching KEDA's sources", cwd=unfinished)
-        sources = Path(json.loads(told)["Dir"])
-        run(
-            ["go", "build", "-trimpath", "-ldflags", "-s -w", "-o", unfinished / "keda", "./cmd/operator"],
-            doing="building KEDA",
-            environment={**os.environ, "CGO_ENABLED": "0"},
-            cwd=sources,
-            end_with_caller=True,
-        )
-    shutil.copytree(sources / "config" / "crd" / "bases", unfinished / "crds")
-    unfinished.rename(made)
+def _build(directory: Path) -> None:
+    told = run(["go", "mod", "download", "-json", _MODULE], doing="fetching KEDA's sources", cwd=directory)
+    sources = Path(json.loads(told)["Dir"])
+    go("build", "-o", directory / "keda", "./cmd/operator", name="keda", cwd=sources)
+    shutil.copytree(sources / "config" / "crd" / "bases", directory / "crds")
 
 
 @contextmanager

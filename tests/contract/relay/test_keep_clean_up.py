@@ -22,7 +22,7 @@ from outboxrelay.stores.preflight import examine_database
 from outboxrelay.stores.retire import Partition, Retirement
 from outboxrelay.stores.session import Connection, connect
 from tests.contract.relay.settings import MakeStore, prepare_policy, relay_config
-from tests.contract.relay.test_sql_command import new_login, run, statements
+from tests.contract.relay.test_sql_command import new_login, run, run_what_is_printed, statements
 from tests.testbed.services.eventually import eventually
 from tests.testbed.services.postgres import Database
 
@@ -130,12 +130,7 @@ def test_se_exactly_the_printed_grants_are_enough_to_keep_and_clean_up(
 ) -> None:
     retention = {"policy": "Keep", "keep": {"table": "archive"}, "keep_for_seconds": keep}
     role = new_login(database)
-    if new:
-        database.execute("drop table outbox")
-        run(database, setup.for_new_table(relay_config(tmp_path, database=role, retention=retention), role=role.user))
-    else:
-        config = relay_config(tmp_path, database=database, retention=retention)
-        run(database, setup.for_what_is_missing(config, role=role.user))
+    run_what_is_printed(database, tmp_path, role=role, retention=retention, new=new)
     insert(database, 3)
     store = make_store(role, retention=retention)
     store.settle([row.id for row in read(store)][:2])

@@ -18,7 +18,7 @@ from outboxrelay.stores.lag import measure
 from outboxrelay.stores.postgres import PostgresStore
 from outboxrelay.stores.preflight import examine_database
 from tests.contract.relay.settings import MARK_STATUS, MARK_TIME, MakeStore, prepare_policy, relay_config
-from tests.contract.relay.test_sql_command import new_login, run, statements
+from tests.contract.relay.test_sql_command import new_login, run, run_what_is_printed, statements
 from tests.testbed.services.eventually import eventually
 from tests.testbed.services.postgres import Database
 
@@ -259,12 +259,7 @@ def test_se_exactly_the_printed_grants_are_enough_to_mark_and_clean_up(
     mark = {**MARK_STATUS["mark"], "sent_at_column": "sent_at"}
     retention = {"policy": "Mark", "mark": mark, "keep_for_seconds": keep}
     role = new_login(database)
-    if new:
-        database.execute("drop table outbox")
-        run(database, setup.for_new_table(relay_config(tmp_path, database=role, retention=retention), role=role.user))
-    else:
-        config = relay_config(tmp_path, database=database, retention=retention)
-        run(database, setup.for_what_is_missing(config, role=role.user))
+    run_what_is_printed(database, tmp_path, role=role, retention=retention, new=new)
     fill(database, 3)
     store = make_store(role, retention=retention, tuning={"clean_up_rest_seconds": 0.001})
     rows = read(store)

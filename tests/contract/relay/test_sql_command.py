@@ -48,6 +48,17 @@ def new_login(database: Database) -> Database:
     return database.as_role(user=user, password=password)
 
 
+def run_what_is_printed(
+    database: Database, directory: Path, *, role: Database, retention: dict[str, Any], new: bool
+) -> None:
+    """Give a role a table for a retention policy: a new one, or what the one that is there lacks."""
+    if new:
+        database.execute("drop table outbox")
+        run(database, setup.for_new_table(config_of(directory, role, retention=retention), role=role.user))
+    else:
+        run(database, setup.for_what_is_missing(config_of(directory, database, retention=retention), role=role.user))
+
+
 def carry(config: RelayConfig) -> list[int]:
     """What a relay does with the table: reads and settles everything."""
     store = PostgresStore(config)
