@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import Callable
 
+import aiohttp
 import pytest
 
 from outboxrelay_operator.handlers import Informer
@@ -37,3 +39,24 @@ async def test_it_asks_nothing_more_once_it_was_told_to_end(
     await asyncio.to_thread(informer.join, PATIENCE_SECONDS)
     assert world.server.requests[asked:] == []
     assert "will re-authenticate" not in caplog.text
+
+
+async def test_it_leaves_no_session_open_that_kopf_forgets(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cancelled in the wrong moment, kopf opens a session after it closed all of them."""
+    before = _open_sessions()
+
+    async def forget(_: object) -> None:
+        return
+
+    monkeypatch.setattr("kopf._cogs.clients.auth.APIContext.close", forget)
+    informer = Informer(namespace=NAMESPACE, notify=lambda *_: None, listed=lambda: None, clock=time.monotonic)
+    informer.start()
+    await world.until(lambda: world.server.count("GET", "/outboxrelays?watch"), "a watch")
+    assert _open_sessions() - before
+    informer.stop()
+    await asyncio.to_thread(informer.join, PATIENCE_SECONDS)
+    assert _open_sessions() == before
+
+
+def _open_sessions() -> set[aiohttp.ClientSession]:
+    return {thing for thing in gc.get_objects() if type(thing) is aiohttp.ClientSession and not thing.closed}

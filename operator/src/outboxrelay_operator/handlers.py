@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, cast
 
+import aiohttp
 import kopf
 
 from outboxrelay_operator.api import GROUP, PLURAL, VERSION
@@ -50,14 +51,45 @@ _GOOD_SECONDS = 60.0
 """kopf gave up within this time: it never got as far as watching."""
 
 
-def registry(notify: Notify, listed: Listed) -> kopf.OperatorRegistry:
+class _Sessions:
+    """The HTTP sessions that kopf works with, closed by us.
+
+    kopf closes those that it makes itself, unless it is cancelled: what a task still asks after that opens another one,
+    of which nobody knows.
+    """
+
+    def __init__(self) -> None:
+        self._of: dict[kopf.ConnectionInfo, kopf.AiohttpSession] = {}
+
+    def of(self, login: kopf.ConnectionInfo) -> kopf.AiohttpSession:
+        """The session of a login. The same one each time: by that kopf knows a login again that was refused."""
+        if login not in self._of:
+            session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, ssl=login.as_ssl_context()),
+                headers=login.as_http_headers(),
+                proxy=login.proxy_url,
+                trust_env=login.trust_env,
+            )
+            self._of[login] = kopf.AiohttpSession(
+                server=login.server, default_namespace=login.default_namespace, aiohttp_session=session
+            )
+        return self._of[login]
+
+    async def close(self) -> None:
+        for info in self._of.values():
+            await info.aiohttp_session.close()
+
+
+def registry(notify: Notify, listed: Listed, sessions: _Sessions) -> kopf.OperatorRegistry:
     """The handlers, in a registry that can be made as often as wanted."""
     handlers = kopf.OperatorRegistry()
     news = News()
 
+    # A coroutine: kopf would call a function on another thread, and a session belongs to the loop it is made in.
     @kopf.on.login(registry=handlers)
-    def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
-        return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+    async def login(**kwargs: Any) -> kopf.AiohttpSession | None:
+        info = kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+        return sessions.of(info) if info is not None else None
 
     @kopf.on.event(GROUP, VERSION, PLURAL, registry=handlers)
     async def relay_event(type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002
@@ -192,9 +224,10 @@ class Informer:
     async def _watch(self) -> None:
         # Of several watchers that fail together kopf waits for the first only.
         asyncio.get_running_loop().set_exception_handler(lambda _, context: logger.debug("%s", context["message"]))
+        sessions = _Sessions()
         operating = kopf.operator(
             # A new registry knows nothing of what was seen before: everything is news again.
-            registry=registry(self._notify, self._listed),
+            registry=registry(self._notify, self._listed, sessions),
             settings=settings(),
             standalone=True,
             clusterwide=self._namespace is None,
@@ -209,4 +242,7 @@ class Informer:
         self._current = (asyncio.get_running_loop(), watching)
         if self._stop.is_set():
             watching.cancel()
-        await watching
+        try:
+            await watching
+        finally:
+            await sessions.close()
