@@ -40,6 +40,7 @@ FULL = {
     "resyncSeconds": 60,
     "serviceAccount": {"annotations": {"example.com/role": "relay"}},
     "metricsService": {"port": 9090, "annotations": {"prometheus.io/scrape": "true"}},
+    "prometheus": {"dashboard": {"enabled": True, "annotations": {"grafana_folder": "Outbox"}}},
     "resources": {"requests": {"cpu": 1, "memory": "64Mi"}, "limits": {"cpu": "1.5", "memory": "512Mi"}},
     "podAnnotations": {"example.com/team": "platform"},
     "podLabels": {"team": "platform"},

@@ -1,4 +1,4 @@
-"""The chart's objects for the Prometheus operator against its own CustomResourceDefinitions."""
+"""The chart's objects for the Prometheus operator against its own definitions, and the dashboard for Grafana."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import yaml
 
 from tests.testbed import Cluster
 from tests.testbed.api import Api, ApiError, Object
-from tests.testbed.charts import only, render
+from tests.testbed.charts import CHART, only, render
 from tests.testbed.commands import run
 from tests.testbed.paths import REPOSITORY
 from tests.testbed.services.eventually import eventually
@@ -89,6 +89,16 @@ def test_monitors_select_operator_and_relays(cluster: Cluster) -> None:
         assert {endpoint["port"] for endpoint in wanted["podMetricsEndpoints"]} <= ports
 
 
+def test_the_dashboard_is_what_a_sidecar_of_grafana_finds(cluster: Cluster, api: Api, namespace: str) -> None:
+    dashboard = {"enabled": True, "labels": {"team": "shop"}, "annotations": {"grafana_folder": "Outbox"}}
+    objects = render(cluster, release="r" * 53, namespace=namespace, values={"prometheus": {"dashboard": dashboard}})
+    (found,) = only(objects, "ConfigMap")
+    assert {"grafana_dashboard": "1", "team": "shop"}.items() <= found["metadata"]["labels"].items()
+    assert found["metadata"]["annotations"] == dashboard["annotations"]
+    made = api.create(found, dry_run=True)
+    assert made["data"]["outboxrelay.json"] == (CHART / "files" / "dashboard.json").read_text("utf-8").rstrip("\n")
+
+
 def test_nothing_of_it_without_the_option(cluster: Cluster) -> None:
     objects = render(cluster, release="outboxrelay", namespace="sys")
-    assert {item["kind"] for item in objects}.isdisjoint(KINDS)
+    assert {item["kind"] for item in objects}.isdisjoint({*KINDS, "ConfigMap"})

@@ -19,6 +19,11 @@ _PAIR_GAUGES = (
     ("outboxrelay_lag_seconds", "lagSeconds", "Age of the oldest row that waits."),
     ("outboxrelay_sent_rows_per_second", "ratePerSecond", "Rows sent a second, lately."),
     ("outboxrelay_arrived_rows_per_second", "arrivalPerSecond", "Rows written a second, lately."),
+    (
+        "outboxrelay_catch_up_seconds",
+        "catchUpSeconds",
+        "Seconds until no row waits, if rows go on being sent and written as they are lately.",
+    ),
     ("outboxrelay_parked_rows", "parked", "Rows that the broker refuses as they are."),
     ("outboxrelay_pair_ready", "ready", "1 if rows flow in the pair."),
     ("outboxrelay_pair_desired_replicas", "desiredReplicas", "Relay pods that the pair should have."),

@@ -326,6 +326,7 @@ class Engine:
         if not self._store.alive():
             raise StoreError("DatabaseUnreachable", "the session was ended; the lanes may be another relay's by now")
         self._in_flight = True
+        handed_over = self._clock()
         if self._removing is None:
             self._read_on(batch)
             self._publisher.publish(batch.rows)
@@ -334,6 +335,7 @@ class Engine:
             self._publisher.publish(batch.rows, halfway=lambda: self._read_on(batch))
         outcome = self._outcome()
         self._in_flight = False
+        self._status.publish_seconds += self._clock() - handed_over
         self._broker_backoff.succeeded()
         if self._asked and len(outcome.acknowledged) == len(batch.rows):
             self._store.start_settling(outcome.acknowledged)

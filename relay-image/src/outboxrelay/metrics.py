@@ -27,6 +27,11 @@ class BoardCollector(Collector):
             ("outboxrelay_sent_rows", "Rows acknowledged by the broker and removed from the table", board.sent_rows),
             ("outboxrelay_sent_bytes", "Bytes of these rows as the database reckons them", board.sent_bytes),
             ("outboxrelay_batches", "Batches settled", board.batches),
+            (
+                "outboxrelay_publish_seconds",
+                "Seconds that batches took from their first message to the last acknowledgement",
+                board.publish_seconds,
+            ),
             ("outboxrelay_cycles", "Rounds of the loop, idle and waiting ones included", board.cycles),
             (
                 "outboxrelay_row_faults",

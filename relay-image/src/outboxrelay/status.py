@@ -79,6 +79,9 @@ class StatusBoard:
         self.sent_rows = 0
         self.sent_bytes = 0
         self.batches = 0
+        self.publish_seconds = 0.0
+        """Spent on batches from their first message to the last acknowledgement."""
+
         self.row_faults = 0
         self.halted_lanes: tuple[int, ...] = ()
         self.dead_lettered: dict[str, int] = {}

@@ -49,6 +49,21 @@ def test_every_row_is_sent_once_in_order() -> None:
     assert world.board.sent_rows == len(written)
 
 
+def test_the_time_that_batches_take_until_they_are_acknowledged_is_counted() -> None:
+    world = World()
+    fill(world, rows=45)
+    spent: list[float] = []
+
+    def slowly(moment: str) -> None:
+        if moment in ("before publish", "before wait"):
+            world.clock.sleep(2)
+            spent.append(2)
+
+    world.run(on_publisher=slowly)
+    assert world.board.batches == 5
+    assert world.board.publish_seconds == pytest.approx(sum(spent), abs=0.1)
+
+
 def test_rows_that_become_visible_late_are_sent_too() -> None:
     world = World()
     late = world.table.begin()
