@@ -9,6 +9,7 @@ import io
 import json
 import logging
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from copy import deepcopy
 
@@ -235,6 +236,36 @@ async def test_os_01_what_changed_while_no_operator_ran_is_caught_up_with(world:
         await world.until(lambda: (deployment("edited") or {})["spec"]["replicas"] == 2, "the edit is carried out")
         await world.until_ready("True", "Flowing", "created")
     assert deployment("deleted") is None
+
+
+async def test_a_restart_asks_for_lists_and_for_no_resource_of_its_own(world: World) -> None:
+    """The watches tell of everything while it is being listed: that is no reason to read a thousand one by one."""
+    names = [f"r{number}" for number in range(40)]
+    world.server.put("secrets", secret())
+    for name in names:
+        world.server.put("outboxrelays", outbox_relay(name, dbname=name))
+    async with operator(world):
+        await world.until(lambda: all(world.ready(name) == ("True", "Flowing") for name in names), "all are ready")
+        await world.until_calm(rounds=10)
+    begin, applied = len(world.server.requests), world.server.count("PATCH", "/deployments/")
+    watches = [world.server.count("GET", f"{plural}?watch") for plural in ("outboxrelays", "deployments")]
+
+    def watching() -> bool:
+        now = [world.server.count("GET", f"{plural}?watch") for plural in ("outboxrelays", "deployments")]
+        return all(after > before for before, after in zip(watches, now, strict=True))
+
+    # What is listed last, so that all the others are.
+    world.server.mute.add("poddisruptionbudgets")
+    async with operator(world):
+        await world.until(watching, "both watches")
+        world.server.mute.clear()
+        rounds = world.server.lists.count("pods")
+        await world.until(lambda: world.server.lists.count("pods") > rounds + 20, "some rounds of measuring")
+        await world.until_calm(rounds=3)
+    others = ("pods", "leases", "status")
+    asked = [path for _, path in world.server.requests[begin:] if not any(word in path for word in others)]
+    assert len(asked) < len(names), Counter(path.partition("?")[0] for path in asked)
+    assert world.server.count("PATCH", "/deployments/") == applied
 
 
 async def test_os_01_drift_that_no_watch_reported_is_found_by_the_resync(world: World) -> None:

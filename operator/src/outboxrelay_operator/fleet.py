@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 
 from outboxrelay_operator.conflicts import Claim, Claims
 from outboxrelay_operator.names import INSTANCE_LABEL, instance_label
-from outboxrelay_operator.observed import Object, Observed, SecretState, Versions, sign_of
+from outboxrelay_operator.observed import Object, Observed, SecretState, Told, Versions, sign_of
 from outboxrelay_operator.pairs import Key, Pair
 
 
@@ -20,7 +21,9 @@ class Fleet:
         self._seen: dict[Key, Observed] = {}
         self._stale: set[Key] = set()
         self._being_read: set[Key] = set()
-        """What an event tells of these may be newer than what the read will find, or older."""
+        self._all_being_read = False
+        self._told: defaultdict[Key, list[Told]] = defaultdict(list)
+        """What events told of these meanwhile: it may be newer than what the read will find, or older."""
 
         self._read_again_at: dict[Key, float] = {}
         self._forbidden_since: dict[Key, float] = {}
@@ -34,20 +37,40 @@ class Fleet:
         """What is remembered of a resource may be wrong: the next pass reads it."""
         self._stale.add(key)
 
-    def told_of_relay(self, key: Key, live: Object | None) -> None:
-        """An event says how a resource is now; None: it is gone. Only another spec must be read."""
-        known = self._seen.get(key)
-        if live is None or known is None or key in self._being_read or sign_of(live) != known.sign:
-            self.invalidate(key)
+    def told_of_relay(self, key: Key, live: Object | None) -> bool:
+        """An event says how a resource is now; None: it is gone. Only another spec must be read.
 
-    def told_of_deployment(self, key: Key, live: Object | None) -> None:
-        """An event says how a Deployment is now; None: it is gone. Then everything is read again."""
+        Returns whether that is news.
+        """
+        known = self._seen.get(key)
+        if live is not None and self._reads(key):
+            self._told[key].append(Told.of_relay(live))
+        elif live is None or known is None or sign_of(live) != known.sign:
+            self.invalidate(key)
+        else:
+            return False
+        return True
+
+    def told_of_deployment(self, key: Key, live: Object | None) -> bool:
+        """An event says how a Deployment is now; None: it is gone. Then everything is read again.
+
+        Returns whether that is news: what the operator itself applied comes back as an event, too.
+        """
         known, meta = self._seen.get(key), (live or {}).get("metadata", {})
         ours = (meta.get("labels") or {}).get(INSTANCE_LABEL) == instance_label(key.name)
-        if live is None or known is None or not ours or key in self._being_read:
+        if live is None or not ours:
             self.invalidate(key)
-            return
-        known.took(live)
+        elif self._reads(key):
+            self._told[key].append(Told.of_deployment(live))
+        elif known is None:
+            self.invalidate(key)
+        else:
+            return known.took(live)
+        return True
+
+    def _reads(self, key: Key) -> bool:
+        """Whether a read is under way that will tell of this resource."""
+        return key in self._being_read or (self._all_being_read and key not in self._seen)
 
     def seen(self, key: Key) -> Observed | None:
         """The resource as last read; None if it must be read (again)."""
@@ -58,15 +81,24 @@ class Fleet:
     def listing(self) -> None:
         """All resources are about to be listed, and `saw` follows; what is invalidated from now on is newer."""
         self._stale.clear()
+        self._all_being_read = True
+
+    def listed(self) -> None:
+        """All resources were listed. Those that were not seen are read one by one."""
+        self._all_being_read = False
+        self._told.clear()
 
     def reading(self, key: Key) -> None:
         """A read begins; what is invalidated from now on needs another one."""
         self._stale.discard(key)
+        self._told.pop(key, None)
         self._being_read.add(key)
 
     def saw(self, observed: Observed) -> None:
-        """A resource was read."""
+        """A resource was read. If an event told of something newer meanwhile, it is read once more."""
         key = observed.owner.key
+        if any(map(observed.lacks, self._told.pop(key, ()))):
+            self.invalidate(key)
         if key in self._seen:
             observed.share(self._seen[key])
         self._seen[key] = observed
@@ -112,6 +144,7 @@ class Fleet:
         self._secret_versions.pop(key, None)
         self._stale.discard(key)
         self._being_read.discard(key)
+        self._told.pop(key, None)
         self._waiting.discard(key)
         return self._claims.remove(key)
 

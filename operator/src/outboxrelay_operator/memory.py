@@ -49,12 +49,13 @@ class Memory:
         never_listed: frozenset[str] = frozenset(),
     ) -> None:
         """Take the pods of all pairs, by namespace and name of the pair; `never_listed` are unknown namespaces."""
-        before = self._pods
+        before, first = self._pods, self._pods_at is None
         self._pods = dict(pods)
         self._pods_at = now
         self._never_listed = never_listed
         for where, pair in self._watched.items():
-            if _seen(before.get(where, ())) != _seen(self._pods.get(where, ())):
+            # That there are none is news, too, as long as nobody knew.
+            if first or _seen(before.get(where, ())) != _seen(self._pods.get(where, ())):
                 self._changed(pair.key)
 
     def measurement(self, pair: PairId) -> Measurement | None:

@@ -30,6 +30,27 @@ def sign_of(body: Mapping[str, Any]) -> Sign:
 
 
 @dataclass(frozen=True, slots=True)
+class Told:
+    """What an event said of an object while that was being read: enough to tell whether the read has found it."""
+
+    deployment: str | None
+    """Its name; None: the OutboxRelay itself."""
+
+    number: int
+    sign: Sign
+
+    @classmethod
+    def of_relay(cls, live: Object) -> Told:
+        """Of an OutboxRelay."""
+        return cls(None, _number(live), sign_of(live))
+
+    @classmethod
+    def of_deployment(cls, live: Object) -> Told:
+        """Of a Deployment."""
+        return cls(live["metadata"]["name"], _number(live), sign_of(live))
+
+
+@dataclass(frozen=True, slots=True)
 class SecretState:
     """What may be known of a Secret: not its values."""
 
@@ -74,8 +95,11 @@ class Observed:
         if self.owner == before.owner and self.spec == before.spec:
             self.spec, self.pairs, self.configs = before.spec, before.pairs, before.configs
 
-    def took(self, deployment: Object) -> None:
-        """A Deployment as the answer to a request has it, or an event: the one of them that is newer counts."""
+    def took(self, deployment: Object) -> bool:
+        """A Deployment as the answer to a request has it, or an event: the one of them that is newer counts.
+
+        Returns whether it is this one.
+        """
         meta = deployment["metadata"]
         held = self.deployments.get(meta["name"])
         if held is None or held["metadata"]["uid"] != meta["uid"]:
@@ -84,6 +108,16 @@ class Observed:
             same = held["metadata"].get("generation") == meta.get("generation")
             # The spec is most of it, and the one that is held may share its words with others.
             self.deployments[meta["name"]] = deployment | {"spec": held["spec"]} if same else deployment
+        else:
+            return False
+        return True
+
+    def lacks(self, told: Told) -> bool:
+        """Whether what an event told of is newer than what was read."""
+        if told.deployment is None:
+            return told.sign != self.sign and told.number > int(self.version or 0)
+        held = self.deployments.get(told.deployment)
+        return held is None or held["metadata"]["uid"] != told.sign[0] or _number(held) < told.number
 
     @property
     def versions(self) -> Versions:

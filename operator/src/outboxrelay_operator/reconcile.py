@@ -34,8 +34,6 @@ from outboxrelay_operator.writer import Writer
 START_SECONDS = 15.0
 """How long after a start a status from before is left as it is until there is something to say."""
 
-FIRST_LOOK_SECONDS = 1.0
-
 WAITING_SECONDS = 4.0
 """Between two passes while a Secret is missing or refused, or lanes belong to nobody; of a Secret also its age."""
 
@@ -124,7 +122,8 @@ class Reconciler:
             through_relays=self.secrets is None,
         )
         if not plan.blocked and not outcome.refused and self._knows_too_little(observed, now=now):
-            pause = FIRST_LOOK_SECONDS
+            # Whatever is learned until then starts another pass.
+            pause = self._started + START_SECONDS - now
         else:
             self.fleet.reported(key, status)
             pause = await self.writer.write(observed, status, now=now)

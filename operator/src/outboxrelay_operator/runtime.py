@@ -82,8 +82,8 @@ class Operator:
         loop, listed = asyncio.get_running_loop(), asyncio.Event()
 
         def changed(key: Key, kind: Kind, live: Object | None) -> None:
-            (fleet.told_of_deployment if kind is Kind.DEPLOYMENT else fleet.told_of_relay)(key, live)
-            queue.add(key)
+            if (fleet.told_of_deployment if kind is Kind.DEPLOYMENT else fleet.told_of_relay)(key, live):
+                queue.add(key)
 
         informers = [
             Informer(
@@ -336,6 +336,7 @@ class Operator:
             parts.fleet.answered()
             found += [Key(relay["metadata"]["namespace"], relay["metadata"]["name"]) for relay in relays]
             await self._remember(parts, namespace, relays)
+        parts.fleet.listed()
         for key in found:
             parts.queue.add(key)
         return found

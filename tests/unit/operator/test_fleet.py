@@ -102,14 +102,38 @@ class TestEvents:
         fleet.told_of_deployment(KEY, live)
         assert fleet.seen(KEY) is None
 
-    async def test_what_is_told_during_a_read_needs_another_one(self, kube: FakeKube) -> None:
+    async def test_what_is_told_during_a_read_and_is_newer_needs_another_one(self, kube: FakeKube) -> None:
         fleet = await remembering(kube)
         fleet.reading(KEY)
         observed = await gather(kube, KEY)
         assert observed is not None
-        fleet.told_of_deployment(KEY, deployment(version=100, ready=1))
+        assert fleet.told_of_deployment(KEY, deployment(version=100, ready=1))
         fleet.saw(observed)
         assert fleet.seen(KEY) is None
+        fleet.reading(KEY)
+        fleet.saw(observed)
+        assert fleet.seen(KEY) is not None
+
+    async def test_what_is_told_during_a_read_and_was_found_needs_none(self, kube: FakeKube) -> None:
+        fleet = await remembering(kube)
+        fleet.reading(KEY)
+        fleet.told_of_relay(KEY, deepcopy(kube.objects[Kind.OUTBOX_RELAY, KEY.namespace, KEY.name]))
+        fleet.told_of_deployment(KEY, deepcopy(kube.objects[Kind.DEPLOYMENT, KEY.namespace, "pair"]))
+        observed = await gather(kube, KEY)
+        assert observed is not None
+        fleet.saw(observed)
+        assert fleet.seen(KEY) is not None
+
+    async def test_only_what_is_new_is_news(self, kube: FakeKube) -> None:
+        """What the operator itself applied comes back as an event, and wakes nobody."""
+        fleet = await remembering(kube)
+        seen = fleet.seen(KEY)
+        assert seen is not None
+        seen.took(deployment(version=100))
+        assert not fleet.told_of_deployment(KEY, deployment(version=100))
+        assert not fleet.told_of_relay(KEY, deepcopy(kube.objects[Kind.OUTBOX_RELAY, KEY.namespace, KEY.name]))
+        assert fleet.told_of_deployment(KEY, deployment(version=101, ready=1, generation=2))
+        assert fleet.told_of_deployment(KEY, None)
 
     async def test_a_resource_is_read_if_its_spec_is_another(self, kube: FakeKube) -> None:
         fleet = await remembering(kube)
@@ -186,14 +210,63 @@ class TestStart:
         await complete(kube, None, [found])
         assert found.shared["ConfigMap"]["metadata"]["name"] == shared_name(KEY.name)
 
-    async def test_what_is_told_meanwhile_needs_a_read(self, kube: FakeKube) -> None:
+    @staticmethod
+    async def listed(kube: FakeKube) -> Observed:
+        [observed] = [parse(deepcopy(body)) for body in await kube.list(Kind.OUTBOX_RELAY, None)]
+        await complete(kube, None, [observed])
+        return observed
+
+    async def test_what_watches_list_meanwhile_needs_no_read(self, kube: FakeKube) -> None:
+        """They begin at the same time, and tell of everything once: of a thousand resources, not one is read."""
         fleet = Fleet(clock=lambda: 0.0)
-        fleet.invalidate(KEY)
         fleet.listing()
-        [body] = await kube.list(Kind.OUTBOX_RELAY, None)
-        observed = parse(deepcopy(body))
-        fleet.told_of_relay(KEY, body)
+        observed = await self.listed(kube)
+        assert fleet.told_of_relay(KEY, deepcopy(kube.objects[Kind.OUTBOX_RELAY, KEY.namespace, KEY.name]))
+        assert fleet.told_of_deployment(KEY, deepcopy(kube.objects[Kind.DEPLOYMENT, KEY.namespace, "pair"]))
         fleet.saw(observed)
+        fleet.listed()
+        assert fleet.seen(KEY) is observed
+
+    @pytest.mark.parametrize(
+        "live",
+        [
+            deployment(version=100, ready=1),
+            deployment(version=1, uid="another"),
+            deployment("another", version=1),
+            deployment(version=1, labels={}),
+            None,
+        ],
+        ids=["newer", "made anew", "not found", "it lost its labels", "it is gone"],
+    )
+    async def test_a_deployment_that_changes_meanwhile_needs_a_read(self, kube: FakeKube, live: Object | None) -> None:
+        fleet = Fleet(clock=lambda: 0.0)
+        fleet.listing()
+        observed = await self.listed(kube)
+        fleet.told_of_deployment(KEY, live)
+        fleet.saw(observed)
+        fleet.listed()
+        assert fleet.seen(KEY) is None
+
+    @pytest.mark.parametrize(("newer", "read"), [(True, True), (False, False)])
+    async def test_a_resource_with_another_spec_needs_a_read_if_it_is_newer(
+        self, kube: FakeKube, newer: bool, read: bool
+    ) -> None:
+        fleet = Fleet(clock=lambda: 0.0)
+        fleet.listing()
+        observed = await self.listed(kube)
+        other = deepcopy(kube.objects[Kind.OUTBOX_RELAY, KEY.namespace, KEY.name])
+        other["metadata"]["generation"] += 1
+        other["metadata"]["resourceVersion"] = str(int(observed.version) + (1 if newer else -1))
+        fleet.told_of_relay(KEY, other)
+        fleet.saw(observed)
+        fleet.listed()
+        assert (fleet.seen(KEY) is None) == read
+
+    async def test_what_no_list_found_is_read(self, kube: FakeKube) -> None:
+        fleet = Fleet(clock=lambda: 0.0)
+        fleet.listing()
+        assert fleet.told_of_relay(KEY, deepcopy(kube.objects[Kind.OUTBOX_RELAY, KEY.namespace, KEY.name]))
+        fleet.listed()
         assert fleet.seen(KEY) is None
 
     async def test_what_was_told_before_needs_none(self, kube: FakeKube) -> None:

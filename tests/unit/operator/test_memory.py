@@ -48,6 +48,17 @@ def test_a_pod_is_news_when_it_says_something_else() -> None:
     assert woken.take() == [KEY]
 
 
+def test_that_there_are_no_pods_is_news_once() -> None:
+    """Then the resource is known completely, and nobody asks again and again whether it is."""
+    kept, woken = memory()
+    kept.measured(PAIR, backlog(5))
+    assert (woken.take(), kept.complete(KEY)) == ([KEY], False)
+    kept.pods_listed({}, now=NOW)
+    assert (woken.take(), kept.complete(KEY)) == ([KEY], True)
+    kept.pods_listed({}, now=NOW + 5)
+    assert woken.take() == []
+
+
 def test_the_rate_is_the_sum_of_all_reports() -> None:
     kept, _ = memory()
     kept.pods_listed({WHERE: tuple(pod(report=report(rate_per_second=rate)) for rate in (10.0, 5.5))}, now=NOW)

@@ -22,7 +22,6 @@ from outboxrelay_operator.memory import Memory
 from outboxrelay_operator.metrics import Metrics
 from outboxrelay_operator.pairs import Key, Owner
 from outboxrelay_operator.reconcile import (
-    FIRST_LOOK_SECONDS,
     FORBIDDEN_SECONDS,
     START_SECONDS,
     TAKEN_SECONDS,
@@ -152,7 +151,7 @@ class TestStart:
         after.kube.objects = world.kube.objects
         await after.passed()
         assert after.status() == written
-        assert (KEY, FIRST_LOOK_SECONDS) in after.wakes
+        assert after.wakes[-1] == (KEY, START_SECONDS - 1.0)
         await after.passed(seconds=START_SECONDS)
         assert after.status() != written
         await after.measurer.close()
