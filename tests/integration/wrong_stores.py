@@ -95,7 +95,7 @@ class _Store:
     def rewind(self, row_id: int) -> None:
         """These stores know no parked rows; the proof has none."""
 
-    def note(self, faults: Sequence[RowFault]) -> None:
+    def note(self, faults: Sequence[RowFault]) -> str | None:
         raise RuntimeError(f"the proof has no faulty rows, but {len(faults)} are given")
 
     def alive(self) -> bool:

@@ -132,7 +132,7 @@ class StoreError(Exception):
 
 
 class SettleRefusedError(Exception):
-    """Rows cannot be removed yet, since somebody holds them, or a constraint or a trigger; session and lanes stay.
+    """Rows cannot all be removed yet, since somebody or something keeps them; session and lanes stay.
 
     `message` names host, database and table, and what to do.
     """
@@ -260,13 +260,14 @@ class OutboxStore(Protocol):
 
         When this returns the removal is visible to every other session. Rows that are gone already are no
         error. After a `StoreError` the outcome is unknown, and the rows are read again if they are still there.
-        Raises `SettleRefusedError` if nothing was removed and the same call must be made again.
+        Raises `SettleRefusedError` if rows are left, all of them or some; the same call must be made again.
         """
 
-    def note(self, faults: Sequence[RowFault]) -> None:
+    def note(self, faults: Sequence[RowFault]) -> str | None:
         """Write down beside these rows why they cannot be sent, if the table has a place for it.
 
-        They stay unsent. Rows that somebody has locked may be left out; the next failure notes them again.
+        They stay unsent. Rows that somebody has locked may be left out, and those that a constraint or trigger refuses
+        to change; the next failure notes them again. Returns the refusal, for people, as of `SettleRefusedError`.
         """
 
     def alive(self) -> bool:

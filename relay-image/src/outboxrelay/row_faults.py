@@ -57,6 +57,7 @@ class RowFaults:
             minimum=tuning.row_retry_min_seconds, maximum=tuning.row_retry_max_seconds, rng=rng
         )
         self._topic_trouble = ""
+        self._note_refused: str | None = None
         self._left_out: frozenset[int] = frozenset()
         self._to_halt: list[RowFault] = []
         """Rows whose lanes could not be found out yet."""
@@ -78,7 +79,7 @@ class RowFaults:
         `remove` settles rows. Raises what `remove` raises, and `StoreError` if the session is lost meanwhile.
         """
         now = self._clock()
-        self._store.note(faults)
+        self._note(faults)
         given_up: list[DeadLetter] = []
         for fault in faults:
             self._status.row_faults += 1
@@ -97,6 +98,14 @@ class RowFaults:
         if given_up:
             self._give_up(given_up, remove)
         self.show()
+
+    def _note(self, faults: Sequence[RowFault]) -> None:
+        refused = self._store.note(faults)
+        if refused is not None:
+            self._status.failed(reason="DatabaseError", message=refused)
+            if refused != self._note_refused:
+                _log.warning("%s", refused, extra={"reason": "DatabaseError"})
+        self._note_refused = refused
 
     def _tell(self, what: str, fault: RowFault) -> None:
         level = logging.WARNING if len(self.parked) <= self._tuning.max_parked_keys else logging.DEBUG

@@ -67,6 +67,7 @@ class FakeTable:
         self.inside: dict[FakeStore, str] = {}
         self.down: StoreError | None = None
         self.notes: dict[int, str] = {}
+        self.note_refusal: str | None = None
         self.wake: Wake | None = None
         self.announcements = 0
         """How many transactions with rows were committed, if they are announced."""
@@ -285,10 +286,12 @@ class FakeStore:
         for row_id in ids:
             self._table.rows.pop(row_id, None)
 
-    def note(self, faults: Sequence[RowFault]) -> None:
+    def note(self, faults: Sequence[RowFault]) -> str | None:
         """See `OutboxStore.note`."""
         self._check()
-        self._table.notes |= {fault.row.id: fault.reason for fault in faults}
+        if self._table.note_refusal is None:
+            self._table.notes |= {fault.row.id: fault.reason for fault in faults}
+        return self._table.note_refusal
 
     def alive(self) -> bool:
         """See `OutboxStore.alive`."""
@@ -582,10 +585,10 @@ class FaultyStore:
         self._inner.settle(ids)
         self._interfere("after settle")
 
-    def note(self, faults: Sequence[RowFault]) -> None:
+    def note(self, faults: Sequence[RowFault]) -> str | None:
         """See `OutboxStore.note`."""
         self._interfere("before note")
-        self._inner.note(faults)
+        return self._inner.note(faults)
 
     def alive(self) -> bool:
         """See `OutboxStore.alive`."""

@@ -210,12 +210,17 @@ def test_rows_that_somebody_locks_are_in_one_table_alone(database: Database, mak
     assert database.execute("select id from outbox_sent order by id") == [(1,), (2,), (3,)]
 
 
-@pytest.mark.parametrize("table", ["plain", "partitioned", "partition"])
-def test_rows_that_a_trigger_keeps_end_the_session_and_are_not_copied(
-    database: Database, make_store: MakeStore, table: str
-) -> None:
-    """Each new session would make one more copy of a row that waits. The others are moved."""
-    if table != "plain":
+@pytest.mark.parametrize("table", ["plain", "partitioned", "partition", "child"])
+def test_rows_that_a_trigger_keeps_are_not_copied(database: Database, make_store: MakeStore, table: str) -> None:
+    """Each attempt would make one more copy of a row that waits. The others are moved."""
+    if table == "child":
+        database.execute("create table leaf (primary key (id)) inherits (outbox)")
+        database.execute(
+            "create function into_leaf() returns trigger language plpgsql as"
+            " $$ begin insert into leaf select new.*; return null; end $$;"
+            " create trigger into_leaf before insert on outbox for each row execute function into_leaf()"
+        )
+    elif table != "plain":
         database.execute("create table parent (like outbox including all excluding indexes) partition by list (id)")
         database.execute("create table leaf partition of parent default")
         database.execute("create index on parent (id)")
@@ -225,24 +230,75 @@ def test_rows_that_a_trigger_keeps_end_the_session_and_are_not_copied(
         "create function no() returns trigger language plpgsql as"
         " $$ begin if old.id > 2 then return null; end if; return old; end $$"
     )
-    on = "leaf" if table == "partition" else "outbox"
+    on = "leaf" if table in ("partition", "child") else "outbox"
     database.execute(f"create trigger no before delete on {on} for each row execute function no()")
     fill(database, 4)
     store = make_store(database)
     batch = ids(read(store))
-    for _ in range(2):
-        with pytest.raises(StoreError, match=r"2 of [24] are still there after"):
-            store.settle(batch)
-        assert database.execute("select id from outbox_sent order by id") == [(1,), (2,)]
-        assert database.execute("select id from outbox order by id") == [(3,), (4,)]
-        store.open()
-        store.rebalance()
-        batch = ids(read(store))
+    for session in range(2):
+        for _ in range(2):
+            with pytest.raises(SettleRefusedError, match=r"2 of [24] are still there after"):
+                store.settle(batch)
+            assert database.execute("select id from outbox_sent order by id") == [(1,), (2,)]
+            assert database.execute("select id from outbox order by id") == [(3,), (4,)]
+        if session == 0:
+            store.open()
+            store.rebalance()
+            batch = ids(read(store))
     database.execute(f"alter table {on} disable trigger no")
-    store.open()
-    store.rebalance()
     store.settle(batch)
     assert database.execute("select id from outbox_sent order by id") == [(1,), (2,), (3,), (4,)]
+
+
+def new_trigger(database: Database) -> None:
+    database.execute("create function no() returns trigger language plpgsql as $$ begin return null; end $$")
+    database.execute("create trigger no before delete on outbox for each row execute function no()")
+
+
+def test_rows_that_a_new_trigger_keeps_are_copied_once(database: Database, make_store: MakeStore) -> None:
+    """The session that meets it ends, and the next one moves only what goes."""
+    prepare_policy(database, "keep")
+    fill(database, 2)
+    store = make_store(database)
+    batch = ids(read(store))
+    new_trigger(database)
+    with pytest.raises(StoreError, match="other triggers or rules than before"):
+        store.settle(batch)
+    store.open()
+    store.rebalance()
+    batch = ids(read(store))
+    for _ in range(2):
+        with pytest.raises(SettleRefusedError, match="2 of 2 are still there after"):
+            store.settle(batch)
+    assert database.execute("select count(*) from outbox_sent") == [(2,)]
+
+
+def test_a_trigger_that_may_keep_rows_is_noticed_before_it_does(database: Database, make_store: MakeStore) -> None:
+    prepare_policy(database, "keep")
+    store = make_store(database, tuning={"held_back_seconds": 0.001})
+    store.rebalance()
+    new_trigger(database)
+
+    def complaint() -> str:
+        try:
+            store.rebalance()
+        except StoreError as error:
+            return error.message
+        return ""
+
+    assert "other triggers or rules" in (eventually(complaint, seconds=20, what="the new trigger noticed") or "")
+
+
+@pytest.mark.parametrize("when", ["", "where old.id > 1"])
+def test_a_rule_that_keeps_rows_is_refused_before_any_row_is_sent(
+    database: Database, tmp_path: Path, when: str
+) -> None:
+    """Each new session would copy them, and send them."""
+    prepare_policy(database, "keep")
+    database.execute(f"create rule no as on delete to outbox {when} do instead nothing")
+    refused = refusal(relay_config(tmp_path, database=database, retention=KEEP))
+    assert refused.reason == "DatabaseError"
+    assert "0A000" in refused.message
 
 
 @pytest.mark.parametrize(

@@ -6,18 +6,19 @@ need and that the preflight asks for, the clean-up (cases.md RR-07), and the gra
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from outboxrelay.findings import Finding
-from outboxrelay.ports import Row, RowFault, StoreError
+from outboxrelay.ports import Row, RowFault, SettleRefusedError, StoreError
 from outboxrelay.stores import setup
 from outboxrelay.stores.lag import measure
 from outboxrelay.stores.postgres import PostgresStore
 from outboxrelay.stores.preflight import examine_database
-from tests.contract.relay.settings import MARK_STATUS, MARK_TIME, MakeStore, prepare_policy, relay_config
+from tests.contract.relay.settings import MARK_STATUS, MARK_TIME, MakeStore, prepare_policy, relay_config, relay_role
 from tests.contract.relay.test_sql_command import new_login, run, run_what_is_printed, statements
 from tests.testbed.services.eventually import eventually
 from tests.testbed.services.postgres import Database
@@ -104,6 +105,63 @@ def test_the_reason_is_written_once_and_cleared_when_the_row_was_sent(
     assert database.execute("select status, error from outbox") == [("sent", None)]
 
 
+@pytest.mark.parametrize("kind", ["varchar(20)", "brief"])
+def test_as_much_of_the_reason_is_written_as_the_column_holds(
+    database: Database, make_store: MakeStore, kind: str
+) -> None:
+    """PostgreSQL refuses a longer one."""
+    prepare_policy(database, "mark-status")
+    database.execute("create domain brief as varchar(20)")
+    database.execute(f"alter table outbox alter error type {kind}")
+    fill(database, 1)
+    store = make_store(database, retention=MARK_STATUS)
+    (row,) = read(store)
+    for _ in range(2):
+        assert store.note([RowFault(row, "RowTooLarge", "2 MB, and the topic takes 1 MB")]) is None
+    assert database.execute("select status, error from outbox") == [("failed", "RowTooLarge: 2 MB, a")]
+
+
+@pytest.mark.parametrize(
+    ("obstacle", "message"),
+    [
+        ("create trigger no before update on outbox for each row when (new.id = 1) execute function no()",
+         "P0001.*a trigger or rule of outbox fails"),
+        ("create constraint trigger no after update on outbox deferrable initially deferred"
+         " for each row when (new.id = 1) execute function no()", "P0001.*a trigger or rule of outbox fails"),
+        ("alter table outbox add constraint no check (id > 1 or status <> 'failed')",
+         "constraint no of table outbox forbids it"),
+    ],
+)  # fmt: skip
+def test_a_reason_that_cannot_be_written_ends_no_session(
+    database: Database, make_store: MakeStore, obstacle: str, message: str
+) -> None:
+    """The row could never be parked, and the others of its batch be sent as slowly as sessions are opened."""
+    prepare_policy(database, "mark-status")
+    database.execute("create function no() returns trigger language plpgsql as $$ begin raise exception 'x'; end $$")
+    database.execute(obstacle)
+    fill(database, 2)
+    store = make_store(database, retention=MARK_STATUS)
+    faults = [RowFault(row, "RowTooLarge", "too large") for row in read(store)]
+    refused = store.note(faults)
+    assert refused is not None
+    assert re.search(message, refused)
+    assert store.alive()
+    assert database.execute("select status from outbox order by id") == [("new",), ("failed",)]
+    store.settle([2])
+
+
+def test_a_grant_that_is_revoked_before_a_reason_is_written_is_named(database: Database, make_store: MakeStore) -> None:
+    prepare_policy(database, "mark-status")
+    fill(database, 1)
+    role = relay_role(database, "mark-status")
+    store = make_store(role, retention=MARK_STATUS)
+    (row,) = read(store)
+    database.execute(f"revoke update on outbox from {role.user}")
+    with pytest.raises(StoreError) as caught:
+        store.note([RowFault(row, "RowTooLarge", "too large")])
+    assert caught.value.reason == "PermissionDenied"
+
+
 def test_a_locked_row_is_not_waited_for_to_be_noted(database: Database, make_store: MakeStore) -> None:
     prepare_policy(database, "mark-status")
     fill(database, 1)
@@ -141,7 +199,7 @@ def test_a_row_that_is_made_pending_again_is_sent_again_after_the_next_sweep(
     assert ids(read(store)) == [2]
 
 
-def test_rows_that_a_trigger_keeps_pending_end_the_session(database: Database, make_store: MakeStore) -> None:
+def test_rows_that_a_trigger_keeps_pending_are_not_given_up(database: Database, make_store: MakeStore) -> None:
     prepare_policy(database, "mark-time")
     fill(database, 2)
     database.execute(
@@ -149,8 +207,13 @@ def test_rows_that_a_trigger_keeps_pending_end_the_session(database: Database, m
         " create trigger keep before update on outbox for each row execute function keep()"
     )
     store = make_store(database, retention=MARK_TIME)
-    with pytest.raises(StoreError, match="2 of 2 are still there after the UPDATE"):
-        store.settle(ids(read(store)))
+    batch = ids(read(store))
+    for _ in range(2):
+        with pytest.raises(SettleRefusedError, match="2 of 2 are still there after the UPDATE"):
+            store.settle(batch)
+    database.execute("drop trigger keep on outbox")
+    store.settle(batch)
+    assert ids(read(store)) == []
 
 
 # -- the index

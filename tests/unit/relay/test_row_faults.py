@@ -73,6 +73,27 @@ def test_malformed_headers_are_in_the_letter_as_they_are() -> None:
     assert text(letter, "outbox-error-reason") == "HeadersInvalid"
 
 
+def test_a_reason_that_cannot_be_written_beside_the_row_is_told_once_and_nothing_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    there = World()
+    there.table.note_refusal = "a trigger forbids it"
+    bad = there.table.insert(b"bad", None)
+    behind = there.table.insert(b"bad")
+    good = [there.table.insert(b"good") for _ in range(5)]
+    there.run(lambda: there.board.row_faults >= 3, within=4000)
+    assert there.sent() == good
+    assert there.board.parked_total == 1
+    assert there.board.report().database.ok
+    assert caplog.text.count("a trigger forbids it") == 1
+    assert there.table.notes == {}
+    there.table.note_refusal = None
+    tried = there.board.row_faults
+    there.run(lambda: there.board.row_faults > tried, within=4000)
+    assert there.table.notes == {bad: "PayloadIsNull"}
+    assert behind in there.table.rows
+
+
 @pytest.mark.parametrize("attempts", [1, 2])
 def test_rc_07_more_poison_rows_than_anything_holds_leave_the_table(attempts: int) -> None:
     there = world(attempts=attempts, max_parked_keys=5)

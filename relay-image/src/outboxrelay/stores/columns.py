@@ -31,6 +31,8 @@ class ColumnType(NamedTuple):
     kind: str
     schema: str
     name: str
+    length: int | None = None
+    """The most characters of a varchar that has a limit."""
 
 
 @dataclass(frozen=True, slots=True)

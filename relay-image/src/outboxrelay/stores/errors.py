@@ -6,6 +6,7 @@ relay knows better. No text of libpq or of the server is passed on: it may quote
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import psycopg
@@ -17,8 +18,17 @@ from outboxrelay.ports import StoreError
 from outboxrelay.stores.encoding import UNCONVERTIBLE
 from outboxrelay.stores.keep import sent_table
 
-_OF_THE_SESSION: Final = frozenset({"0A000", "25006", "26000", "42501", "42703", "42804", "42883", "42P01"})
-"""What a new session mends, or names when it looks at server, table and grants."""
+_MENDED_ANEW: Final = frozenset({"0A000", "25006", "26000"})
+"""What a new session mends, or is not given."""
+
+_MAYBE_NAMED: Final = frozenset({"42501", "42703", "42804", "42883", "42P01"})
+"""What a new session names when it looks at table and grants, unless it is of something that the table makes use of."""
+
+
+_IDENTITY_REMEDY: Final = (
+    "a table without a replica identity is in a publication that publishes what is removed or updated: give it a"
+    " primary key or ALTER TABLE ... REPLICA IDENTITY FULL, or take it out of the publication"
+)
 
 
 def place(config: RelayConfig, *, user: str | None = None, host: str | None = None) -> Place:
@@ -43,6 +53,8 @@ def translate(
         )
     elif isinstance(error, UNCONVERTIBLE):
         hint = "a text has no form in UTF-8: from now on it is sent as the bytes it is; mend the row if that is wrong"
+    elif _lacks_identity(error):
+        reason, hint = "DatabaseError", _IDENTITY_REMEDY
     elif isinstance(error, errors.OutOfMemory) and "shared memory" in text:
         hint = "the server's lock table is full: raise max_locks_per_transaction; a relay needs a lock for each lane"
     elif sqlstate is None and not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
@@ -59,15 +71,25 @@ def translate(
     return StoreError(reason, f"{attempt} failed: {describe(reason, where, sqlstate=sqlstate, hint=hint)}")
 
 
-def refuses_rows(error: psycopg.Error) -> bool:
-    """Whether the server, in a session that goes on, refuses to settle these rows, and a new session would not help.
+def _lacks_identity(error: psycopg.Error) -> bool:
+    """Whether a publication cannot name rows that are changed; the code alone has other meanings."""
+    return error.sqlstate == "55000" and error.diag.source_function == "CheckCmdReplicaIdentity"
+
+
+def refuses_rows(error: psycopg.Error, *, starts_the_same: Callable[[], bool]) -> bool:
+    """Whether the server, in a session that goes on, refuses to change these rows, and a new session would not help.
 
     What a function raises does not concern the session, whatever its code: a trigger may write to a table that has
-    gone, and nothing of that is seen when a session looks at the outbox table.
+    gone, and nothing of that is seen when a session looks at the outbox table. Nor is a sequence, a function or a
+    policy of rows seen that the second table makes use of: `starts_the_same` says whether a new session would find
+    everything as it was when this one began.
     """
     diagnosis = error.diag
-    goes_on = diagnosis.severity_nonlocalized == "ERROR"
-    return goes_on and (diagnosis.context is not None or error.sqlstate not in _OF_THE_SESSION)
+    if diagnosis.severity_nonlocalized != "ERROR":
+        return False
+    if diagnosis.context is not None:
+        return True
+    return error.sqlstate not in _MENDED_ANEW and (error.sqlstate not in _MAYBE_NAMED or starts_the_same())
 
 
 def refusal(error: psycopg.Error, *, config: RelayConfig) -> str:
@@ -75,6 +97,14 @@ def refusal(error: psycopg.Error, *, config: RelayConfig) -> str:
     return (
         f"removing acknowledged rows is refused ({place(config)}; SQLSTATE {error.sqlstate}):"
         f" {_obstacle(error, config=config)}; nothing more is sent until then, and no row is lost or sent again"
+    )
+
+
+def note_refusal(error: psycopg.Error, *, config: RelayConfig) -> str:
+    """What to say of rows at fault beside which that cannot be written, for an error that `refuses_rows`."""
+    return (
+        f"noting why rows cannot be sent is refused ({place(config)}; SQLSTATE {error.sqlstate}):"
+        f" {_obstacle(error, config=config)}; the rows are parked all the same"
     )
 
 
@@ -94,6 +124,13 @@ def _obstacle(error: psycopg.Error, *, config: RelayConfig) -> str:
         where = " ".join(f"{kind} {name}" for kind, name in named if name is not None)
         # Who raises the error by hand, as a trigger may, need not name a table.
         return f"{where or 'a constraint'} of table {diagnosis.table_name or table} forbids it; alter that"
+    if _lacks_identity(error):
+        return _IDENTITY_REMEDY
+    if error.sqlstate in _MAYBE_NAMED and diagnosis.context is None:
+        return (
+            f"something that {written or table} makes use of (a sequence, a function or a policy of row-level security)"
+            " is missing or not granted; the server's log names it"
+        )
     if isinstance(error, psycopg.DataError) and diagnosis.context is None and written is not None:
         return f"a value does not fit into a column of {written}; change its type"
     if isinstance(error, psycopg.DataError | errors.RaiseException) or diagnosis.context is not None:

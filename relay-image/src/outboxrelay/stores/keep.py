@@ -32,13 +32,16 @@ ORDER BY a.attnum
 """
 """Columns of the outbox table, whether the second table can take each, and whether the first computes it."""
 
-_KEEPING_TRIGGER: Final = """
+_KEEPS_ROWS: Final = """
+WITH RECURSIVE below AS (
+    SELECT %(oid)s::oid AS oid UNION SELECT inhrelid FROM pg_inherits JOIN below ON inhparent = below.oid)
 SELECT EXISTS (
-    SELECT FROM pg_trigger t
-    WHERE (t.tgrelid = %(oid)s OR t.tgrelid IN (SELECT relid FROM pg_partition_tree(%(oid)s)))
-      AND t.tgenabled <> 'D' AND t.tgtype & 11 = 11)
+    SELECT FROM pg_trigger WHERE tgrelid IN (SELECT oid FROM below) AND tgenabled <> 'D' AND tgtype & 11 = 11)
+OR EXISTS (
+    SELECT FROM pg_rewrite WHERE ev_class = %(oid)s AND ev_type = '4' AND ev_enabled <> 'D')
 """
-"""The bits are those of FOR EACH ROW, BEFORE and DELETE: TRIGGER_TYPE_* in PostgreSQL's catalog/pg_trigger.h."""
+"""The bits are those of FOR EACH ROW, BEFORE and DELETE: TRIGGER_TYPE_* in PostgreSQL's catalog/pg_trigger.h; the type
+of event is DELETE, and counts only of the table that the statement names."""
 
 # OVERRIDING, for those who made the second table INCLUDING ALL.
 _MOVE_WHAT_GOES: Final = sql.SQL(
@@ -125,12 +128,14 @@ def sent_table(config: RelayConfig) -> str:
 
 
 def rows_may_stay(connection: psycopg.Connection[Any], oid: int) -> bool:
-    """Whether a trigger of the outbox table or of its partitions can keep a row that is deleted where it is.
+    """Whether a trigger of the outbox table or of what is below it, or a rule, can keep a row that is deleted.
+
+    PostgreSQL refuses most rules in a statement that moves only what goes, and that is found before any row is sent.
 
     Raises:
         psycopg.Error: the catalog could not be read.
     """
-    found = connection.execute(_KEEPING_TRIGGER, {"oid": oid}).fetchone()
+    found = connection.execute(_KEEPS_ROWS, {"oid": oid}).fetchone()
     return found is not None and bool(found[0])
 
 

@@ -61,7 +61,7 @@ class MarkPolicy:
         if mark.failed is not None:
             written.append((Name(mark.column), Text(mark.failed)))
         if mark.error_column is not None:
-            written.append((Name(mark.error_column), sql.SQL("%(message)s::text")))
+            written.append((Name(mark.error_column), self._message(mark.error_column)))
         if not written:
             return None
         differs = [sql.SQL("{} IS DISTINCT FROM {}").format(name, value) for name, value in written]
@@ -75,6 +75,12 @@ class MarkPolicy:
             differs=sql.SQL(" OR ").join(differs),
             unsent=unsent(mark),
         )
+
+    def _message(self, column: str) -> sql.Composable:
+        """As much of the message as the column holds."""
+        length = self._types[column].length
+        message = sql.SQL("%(message)s::text")
+        return message if length is None else sql.SQL("left({}, {})").format(message, sql.Literal(length))
 
     def cleanup(self) -> Forget | None:
         """See `Policy.cleanup`."""

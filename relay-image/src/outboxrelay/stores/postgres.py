@@ -34,11 +34,9 @@ from outboxrelay.report import Holder
 from outboxrelay.stores.care import Care
 from outboxrelay.stores.cleanup import Cleanup
 from outboxrelay.stores.encoding import UNCONVERTIBLE, Texts, texts_of
-from outboxrelay.stores.errors import place, refusal, refuses_rows, translate
+from outboxrelay.stores.errors import note_refusal, place, refusal, refuses_rows, translate
 from outboxrelay.stores.floor import Floor
 from outboxrelay.stores.holders import holding_vacuum_back, locking, words
-from outboxrelay.stores.keep import rows_may_stay
-from outboxrelay.stores.lane_column import Generated, generated
 from outboxrelay.stores.locks import require_room
 from outboxrelay.stores.membership import Membership
 from outboxrelay.stores.policy import policy_of
@@ -47,8 +45,9 @@ from outboxrelay.stores.retire import Retirement
 from outboxrelay.stores.session import Connection, connect
 from outboxrelay.stores.sharing import EvenShare
 from outboxrelay.stores.sql import BEYOND_BOUND, KEY, SNAPSHOT, Shape, Statements, Weigh
+from outboxrelay.stores.standing import Standing, standing
 from outboxrelay.stores.statement import Statement, array
-from outboxrelay.stores.table import columns_to_move, inspect, require_settling, table_oid
+from outboxrelay.stores.table import inspect, require_settling, table_oid
 from outboxrelay.stores.wake import Listener
 
 _make_row: Callable[[Sequence[Any]], Row] = functools.partial(tuple.__new__, Row)
@@ -108,8 +107,7 @@ class _Session:
     membership: Membership
     loader: abc.Transformer
     note: sql.Composed | None
-    columns: Sequence[str]
-    lanes: Sequence[Generated]
+    standing: Standing
     cleanup: Cleanup | None
     listener: Listener | None
     texts: Texts | None
@@ -150,10 +148,9 @@ class PostgresStore:
         self._connection = connect(self._config)
         try:
             types = inspect(self._connection, self._config)
-            columns = columns_to_move(self._connection, self._config)
-            lanes = self._generated()
+            found = standing(self._connection, self._config)
             require_room(self._connection, self._config)
-            policy = policy_of(self._config, types, columns=columns, may_stay=self._rows_may_stay())
+            policy = policy_of(self._config, types, columns=found.columns, may_stay=found.may_stay)
             require_settling(self._connection, policy.settle(sql.SQL("false")))
         except psycopg.Error as error:
             raise self._lost(error, "looking at the table") from None
@@ -180,8 +177,7 @@ class PostgresStore:
             membership=Membership(self._connection, self._config),
             loader=Transformer(self._connection),
             note=policy.note(),
-            columns=columns,
-            lanes=lanes,
+            standing=found,
             cleanup=None
             if forget is None
             else Cleanup(forget, clock=self._clock, rest_seconds=rest, retirement=retirement),
@@ -257,18 +253,6 @@ class PostgresStore:
             failure = translate(error, config=self._config, attempt=attempt)
             self._cleanup_trouble = f"{failure.message}; the table grows meanwhile"
 
-    def _rows_may_stay(self) -> bool:
-        if self._connection is None or self._config.retention.policy != "Keep":
-            return False
-        oid = table_oid(self._connection, self._config)
-        return oid is not None and rows_may_stay(self._connection, oid)
-
-    def _generated(self) -> Sequence[Generated]:
-        if self._connection is None or self._config.table.columns.lane is None:
-            return ()
-        oid = table_oid(self._connection, self._config)
-        return () if oid is None else generated(self._connection, self._config, oid)
-
     def held_back_by(self) -> Holder | None:
         """See `OutboxStore.held_back_by`."""
         return self._held_back_by
@@ -295,33 +279,43 @@ class PostgresStore:
         return listener.announced()
 
     def _look_around(self, session: _Session) -> None:
-        """What need not be looked at often: who holds vacuum back, and whether columns were added."""
+        """What need not be looked at often: who holds vacuum back, and whether the table is as it was."""
         connection = session.connection
         at_least = self._config.tuning.held_back_seconds
         if self._clock() - self._holders_at < at_least / 3:
             return
         self._holders_at = self._clock()
-        columns = columns_to_move(connection, self._config)
-        if columns != session.columns:
-            self.close()
-            raise StoreError(
-                "DatabaseError",
-                f"looking at the table found other columns than before ({place(self._config)}): starting again, so that"
-                " all of them are kept",
-            )
-        if self._generated() != session.lanes:
-            self.close()
-            raise StoreError(
-                "DatabaseError",
-                f"looking at the table found another lane column than before ({place(self._config)}): starting again,"
-                " so that it is compared with what lanes asks for",
-            )
+        self._require_the_same(session)
         try:
             found = holding_vacuum_back(connection, at_least=at_least, limit=1)
         except errors.InsufficientPrivilege:
             # Some installations hide the views of other sessions from applications. Rows go on without them.
             found = []
         self._held_back_by = found[0] if found else None
+
+    def _require_the_same(self, session: _Session) -> None:
+        """Raises `StoreError` if the statements of the session were made for something else than there is now."""
+        try:
+            change = session.standing.change(standing(session.connection, self._config))
+        except psycopg.Error as error:
+            raise self._lost(error, "looking at the table") from None
+        if change is not None:
+            self.close()
+            raise StoreError("DatabaseError", f"looking at the table ({place(self._config)}) found {change}")
+
+    def _starts_the_same(self, session: _Session) -> bool:
+        """Whether a new session would find everything as this one did when it began."""
+        try:
+            types = inspect(session.connection, self._config)
+            require_settling(session.connection, session.statements.policy.settle(sql.SQL("false")))
+            found = standing(session.connection, self._config)
+        except (StoreError, psycopg.Error):
+            return False
+        return types == session.statements.types and found == session.standing
+
+    def _refused_for_good(self, session: _Session, error: psycopg.Error) -> bool:
+        """Whether rows cannot be changed, and a new session would not help."""
+        return self.alive() and refuses_rows(error, starts_the_same=lambda: self._starts_the_same(session))
 
     def ask(
         self, *, limit: int, held_keys: Collection[bytes], held_ids: Collection[int], in_flight: Sequence[int]
@@ -669,15 +663,16 @@ class PostgresStore:
                 f" server is overloaded; look into pg_locks{self._locked_by()}"
             ) from None
         except psycopg.Error as error:
-            if not (refuses_rows(error) and self.alive()):
+            if not self._refused_for_good(session, error):
                 raise self._lost(error, "removing acknowledged rows") from None
             raise SettleRefusedError(refusal(error, config=self._config)) from None
         if left:
-            self.close()
-            raise StoreError(
-                "DatabaseError",
+            # Of a trigger that is new: with policy Keep each attempt would make one more copy.
+            self._require_the_same(session)
+            raise SettleRefusedError(
                 f"removing acknowledged rows failed ({place(self._config)}): {left} of {len(ids)} are still there after"
-                f" the {self._config.retention.verb}; look for a trigger or rule that keeps them as they are",
+                f" the {self._config.retention.verb}; look for a trigger or rule that keeps them as they are; nothing"
+                " more is sent until then, and no row is lost or sent again"
             )
         self._note_settled(ids[-1])
 
@@ -690,21 +685,26 @@ class PostgresStore:
                 removal.outcome = error
         return removal.outcome
 
-    def note(self, faults: Sequence[RowFault]) -> None:
+    def note(self, faults: Sequence[RowFault]) -> str | None:
         """See `OutboxStore.note`."""
         session = self._session()
         if session.note is None:
-            return
+            return None
         self._receive(session)
-        try:
-            for fault in faults:
-                message = f"{fault.reason}: {fault.message}"[:_LONGEST_NOTE]
+        refused: str | None = None
+        for fault in faults:
+            message = f"{fault.reason}: {fault.message}"[:_LONGEST_NOTE]
+            try:
                 session.connection.execute(session.note, {"id": Int8(fault.row.id), "message": message})
-        except (errors.QueryCanceled, errors.LockNotAvailable):
-            if not self.alive():
-                raise StoreError("DatabaseUnreachable", f"the session to {place(self._config)} was ended") from None
-        except psycopg.Error as error:
-            raise self._lost(error, "noting why rows cannot be sent") from None
+            except (errors.QueryCanceled, errors.LockNotAvailable):
+                if not self.alive():
+                    raise StoreError("DatabaseUnreachable", f"the session to {place(self._config)} was ended") from None
+                break
+            except psycopg.Error as error:
+                if not self._refused_for_good(session, error):
+                    raise self._lost(error, "noting why rows cannot be sent") from None
+                refused = note_refusal(error, config=self._config)
+        return refused
 
     def alive(self) -> bool:
         """See `OutboxStore.alive`."""

@@ -63,7 +63,8 @@ class Questions:
     def _checked(self, results: list[pq.abc.PGresult], wanted: pq.ExecStatus) -> pq.abc.PGresult:
         if not results:
             raise psycopg.OperationalError("the server ended the session")
-        (result,) = results
-        if result.status != wanted:
-            raise errors.error_from_result(result, encoding="utf-8")
-        return result
+        # The statement may be done and its transaction fail all the same, by a deferred constraint or trigger.
+        for result in results:
+            if result.status != wanted:
+                raise errors.error_from_result(result, encoding="utf-8")
+        return results[0]

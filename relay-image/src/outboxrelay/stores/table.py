@@ -31,7 +31,10 @@ from outboxrelay.stores.sql import (
 _COLUMNS = """
 SELECT a.attname,
        CASE WHEN base.typtype = 'e' THEN 'enum' ELSE format_type(base.oid, NULL) END,
-       n.nspname, base.typname
+       n.nspname, base.typname,
+       -- The length is stored with four bytes added, of a domain with the domain.
+       CASE WHEN base.oid = 'varchar'::regtype
+            THEN nullif(greatest(a.atttypmod, CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE -1 END), -1) - 4 END
 FROM pg_attribute a
 JOIN pg_type t ON t.oid = a.atttypid
 JOIN pg_type base ON base.oid = CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END
