@@ -120,6 +120,10 @@ class Retirement:
 
     def __init__(self, config: RelayConfig) -> None:
         self._config = config
+        self._tried: dict[tuple[str, str], str | None] = {}
+        """Partitions that could not be emptied, the one that was tried longest ago first: the SQLSTATE with which the
+        server refused; None if somebody used it."""
+
         self.indexed = False
         """Whether an index begins with the id, as of the last look: without it no rows can be removed one by one."""
         self.complaint: str | None = None
@@ -128,36 +132,59 @@ class Retirement:
     def run(self, connection: Connection) -> Outcome:
         """Empty the oldest partition that is due.
 
+        One that cannot be emptied keeps no other from it: it is tried again when all others were.
+
         Raises:
             psycopg.Error: the session is lost, or the server is slow.
         """
         try:
             with connection.transaction():
                 wait_briefly(connection)
-                return self._run(connection)
-        except (errors.LockNotAvailable, errors.UndefinedTable):
+                shape = shape_of(connection, self._config)
+                due = self._due(connection) if shape is not None and shape.by_time else []
+        except errors.LockNotAvailable:
             return "busy"
-        except (errors.FeatureNotSupported, errors.RaiseException) as error:
-            self.complaint = (
-                f"an old partition of {sent_table(self._config)} cannot be truncated (SQLSTATE {error.sqlstate}): a"
-                f" foreign key refers to it or a trigger forbids it, so {self._how()}"
-            )
-            return "nothing"
-
-    def _run(self, connection: Connection) -> Outcome:
-        shape = shape_of(connection, self._config)
         if shape is None:
             return "nothing"
-        due = self._due(connection) if shape.by_time else []
         self.indexed = shape.indexed
+        outcome = self._empty_one(connection, due)
         self.complaint = self._about(shape, due)
-        chosen = next((each for each in due if each.may_truncate), None)
-        if chosen is None:
-            return "nothing"
-        connection.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(chosen.identifier))
-        if chosen in self._due(connection):
-            connection.execute(sql.SQL("TRUNCATE {}").format(chosen.identifier))
-        return "emptied"
+        return outcome
+
+    def _empty_one(self, connection: Connection, due: Sequence[Partition]) -> Outcome:
+        names = {(each.schema, each.name): each for each in due if each.may_truncate}
+        self._tried = {name: why for name, why in self._tried.items() if name in names}
+        for name in [*(name for name in names if name not in self._tried), *self._tried]:
+            again = name in self._tried
+            outcome = self._empty(connection, names[name])
+            if outcome != "nothing":
+                return outcome
+            if again:
+                # Each attempt keeps everybody else out for a moment.
+                break
+        return "nothing"
+
+    def _empty(self, connection: Connection, partition: Partition) -> Outcome:
+        """Nothing if the server refuses it."""
+        name = partition.schema, partition.name
+        self._tried.pop(name, None)
+        try:
+            with connection.transaction():
+                wait_briefly(connection)
+                connection.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(partition.identifier))
+                if partition in self._due(connection):
+                    connection.execute(sql.SQL("TRUNCATE {}").format(partition.identifier))
+                return "emptied"
+        except psycopg.Error as error:
+            # Only what a trigger raises has a context; one that is slow must not be met again soon.
+            raised = error.diag.context is not None and not isinstance(error, errors.QueryCanceled)
+            if raised or isinstance(error, errors.FeatureNotSupported):
+                self._tried[name] = error.sqlstate
+                return "nothing"
+            if isinstance(error, errors.LockNotAvailable | errors.UndefinedTable):
+                self._tried[name] = None
+                return "busy"
+            raise
 
     def _due(self, connection: Connection) -> list[Partition]:
         return [each for each in partitions(connection, self._config, user=connection.info.user) if each.due]
@@ -166,6 +193,12 @@ class Retirement:
         name = sent_table(self._config)
         if not shape.by_time and not shape.indexed:
             return f"no index of {name} begins with {self._config.table.columns.id}, so nothing is removed from it"
+        refused = next((why for why in self._tried.values() if why is not None), None)
+        if refused is not None:
+            return (
+                f"an old partition of {name} cannot be truncated (SQLSTATE {refused}): a foreign key refers to it or a"
+                f" trigger forbids it, so {self._how()}"
+            )
         if all(each.may_truncate for each in due):
             return None
         lacking = f"the grant TRUNCATE is missing on old partitions of {name}"

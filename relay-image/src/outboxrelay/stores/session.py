@@ -218,6 +218,8 @@ def _settle_in(connection: Connection, config: RelayConfig) -> None:
         # At a higher level a row that somebody updates meanwhile would make the removal fail, and the polling could
         # make transactions of the application fail.
         "default_transaction_isolation": "read committed",
+        # Bounds of partitions are read as the server spells them, and abbreviations of time zones are ambiguous.
+        "DateStyle": "ISO",
         # The lane of a bytea key is the hash of its text, which must be the same in every session.
         "bytea_output": "hex",
         "tcp_keepalives_idle": str(_KEEPALIVE["idle"]),
