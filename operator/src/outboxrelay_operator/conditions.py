@@ -100,11 +100,21 @@ NO_TROUBLE: Final = "NoTrouble"
 ROWS_UNROUTED: Final = "RowsUnrouted"
 ALL_ROUTED: Final = "AllRouted"
 SLO_KEPT: Final = "WithinLimits"
+NOT_HEARD: Final = "NotHeard"
+TRIGGER_MISSING: Final = "TriggerMissing"
 LAG_TOO_HIGH: Final = "LagTooHigh"
 BACKLOG_TOO_HIGH: Final = "BacklogTooHigh"
 
 OTHER_REASONS: Final = (
     Reason(CONNECTED, "All of them answer."),
+    Reason(
+        NOT_HEARD,
+        "A relay polls in spite of wake Notify, since notifications do not arrive. Connect to PostgreSQL directly.",
+    ),
+    Reason(
+        TRIGGER_MISSING,
+        "A relay polls in spite of wake Notify, since no trigger announces rows. Run what `outboxrelay sql` prints.",
+    ),
     Reason(ALL_MEASURED, "Backlog and lag of every pair are fresh."),
     Reason(MEASURED_BY_RELAYS, "Backlog and lag of every pair are fresh, as relays measure them."),
     Reason(NOBODY_LOOKS, "The operator reads no Secrets, so nobody looks. Install it with secretAccess to know."),
@@ -177,6 +187,9 @@ CONNECTION_WORDS: Final = frozenset(
     {"AuthenticationFailed", "CredentialsMissing", "DatabaseMissing", "DatabaseUnreachable", "TlsFailed"}
 )
 """Reasons of a database that does not let the operator in; the others are found after that."""
+
+POLLING_WORDS: Final = frozenset({NOT_HEARD, TRIGGER_MISSING})
+"""Why a relay polls although it should be woken. Rows flow: DatabaseReachable is True for these reasons."""
 
 BROKER_WORDS: Final = frozenset(
     {

@@ -1,16 +1,17 @@
 """What a status says of how well its pairs are known: DatabaseReachable, Measured and UnroutedRows. Pure.
 
-Measured is either by the operator or, where that reads no Secrets, by relays (`through_relays`).
+Measured is either by the operator or, where that reads no Secrets, by relays (`through_relays`). A condition says only
+what it is about: what Ready or another condition says of a pair already, it points to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from outboxrelay_operator import conditions as catalogue
-from outboxrelay_operator.conditions import RANK
+from outboxrelay_operator.conditions import RANK, Finding
 from outboxrelay_operator.display import listed
-from outboxrelay_operator.facts import Judged
+from outboxrelay_operator.facts import Judged, PairFacts
 from outboxrelay_operator.measurements import Failure
 from outboxrelay_operator.observed import Observed
 from outboxrelay_operator.unrouted import Leftover
@@ -20,28 +21,38 @@ Decision = tuple[bool | None, str, str]
 
 
 def database_reachable(judged: Sequence[Judged], *, through_relays: bool) -> Decision:
-    """Whether whoever measures reaches every database."""
-    failures = _failures(judged, catalogue.CONNECTION_WORDS)
+    """Whether whoever measures reaches every database, and what keeps relays from hearing of new rows there."""
+    failures = [each for each in _failures(judged) if each[1].reason in catalogue.CONNECTION_WORDS]
     if failures:
-        return False, failures[0].reason, listed([failure.message for failure in failures])
+        who = "relays cannot" if through_relays else "the operator cannot"
+        databases = [
+            f"{_place(facts)}, see {catalogue.READY}" if told else failure.message for facts, failure, told in failures
+        ]
+        return False, failures[0][1].reason, f"{who} log in: {listed(databases)}"
     if _unmeasured(judged) or not judged:
-        return _not_measured(judged, through_relays=through_relays)
+        tells = "only a relay that runs" if through_relays else "the operator"
+        text = f"{tells} can tell, and has not yet, or too long ago: {listed(_unmeasured(judged)) or 'no pair'}"
+        return None, catalogue.NOT_MEASURED, text
+    polling = list(_polling(judged))
+    if polling:
+        return True, polling[0][0], listed([message for _, message in polling])
     who = "relays reach" if through_relays else "the operator reaches"
     return True, catalogue.CONNECTED, f"{who} every database"
 
 
 def measured(observed: Observed, judged: Sequence[Judged], *, through_relays: bool) -> Decision:
     """Whether backlog and lag of every pair are fresh."""
-    failures = _failures(judged, None)
+    failures = _failures(judged)
     if failures:
-        return False, failures[0].reason, listed([failure.message for failure in failures])
+        pairs = [_unknown(facts, failure, told=told) for facts, failure, told in failures]
+        return False, failures[0][1].reason, f"backlog and lag are not known: {listed(pairs)}"
     if _unmeasured(judged) or not judged:
         return _not_measured(judged, through_relays=through_relays)
     slow = [facts for facts, _ in judged if getattr(facts.fresh_measurement, "index_missing", False)]
     if slow:
         tables = [
-            f"table {facts.pair.database.table.qualified} in database {facts.pair.database.dbname} on "
-            f"{facts.pair.database.address} has no index on column {facts.pair.database.table.columns.id}: create one"
+            f"table {facts.pair.database.table.qualified} in {_place(facts)} has no index on column "
+            f"{facts.pair.database.table.columns.id}: create one"
             for facts in slow
         ]
         return True, catalogue.INDEX_MISSING, listed(tables)
@@ -84,10 +95,46 @@ def _not_measured(judged: Sequence[Judged], *, through_relays: bool) -> Decision
     return None, catalogue.NOT_MEASURED, text
 
 
-def _failures(judged: Sequence[Judged], words: frozenset[str] | None) -> list[Failure]:
-    failures = [facts.fresh_measurement for facts, _ in judged if isinstance(facts.fresh_measurement, Failure)]
-    chosen = [failure for failure in failures if words is None or failure.reason in words]
-    return sorted(chosen, key=lambda failure: RANK.get(failure.reason, len(RANK)))
+def _failures(judged: Sequence[Judged]) -> list[tuple[PairFacts, Failure, bool]]:
+    """Pairs that could not be measured, the worst first, and whether Ready tells of the same fault."""
+    failures = [
+        (facts, failure, _tells(finding, failure))
+        for facts, finding in judged
+        if isinstance(failure := facts.fresh_measurement, Failure)
+    ]
+    return sorted(failures, key=lambda each: RANK.get(each[1].reason, len(RANK)))
+
+
+def _tells(finding: Finding, failure: Failure) -> bool:
+    if finding.ready:
+        return False
+    # A Secret that is missing has a word of its own in Ready, and the same text behind the place.
+    cause = failure.message.partition(": ")[2]
+    return finding.reason == failure.reason or (bool(cause) and cause in finding.message)
+
+
+def _unknown(facts: PairFacts, failure: Failure, *, told: bool) -> str:
+    """Why a pair could not be measured, or which condition says it."""
+    if failure.reason in catalogue.CONNECTION_WORDS:
+        return f"pair {facts.pair}, see {catalogue.DATABASE_REACHABLE}"
+    return f"pair {facts.pair}, see {catalogue.READY}" if told else failure.message
+
+
+def _place(facts: PairFacts) -> str:
+    return f"database {facts.pair.database.dbname} on {facts.pair.database.address}"
+
+
+def _polling(judged: Sequence[Judged]) -> Iterator[tuple[str, str]]:
+    """Reason and message of relays that have to poll, although their table's wake is Notify: one of each table."""
+    told = set()
+    for facts, _ in judged:
+        for report in facts.reports(facts.live_pods):
+            wake = report.wake
+            if wake is None or wake.reason not in catalogue.POLLING_WORDS or not report.database.ok:
+                continue
+            if wake.message not in told:
+                told.add(wake.message)
+                yield wake.reason, f"relay {report.pod}: {wake.message or wake.reason}"
 
 
 def _unmeasured(judged: Sequence[Judged]) -> list[str]:

@@ -334,10 +334,20 @@ def _rollout_queued(pairs: Sequence[str]) -> Decision:
 def _broker_reachable(judged: Sequence[Judged]) -> Decision:
     told = {facts.pair.name: _about_the_broker(facts) for facts, _ in judged if not facts.lost}
     reports = [report for some in told.values() for report in some]
-    bad = [report for report in reports if report.broker.reason in catalogue.BROKER_WORDS]
+    bad = [
+        (report, facts, finding)
+        for facts, finding in judged
+        for report in told.get(facts.pair.name, ())
+        if report.broker.reason in catalogue.BROKER_WORDS
+    ]
     if bad:
-        messages = [f"relay {report.pod}: {report.broker.message or report.broker.reason}" for report in bad]
-        return False, bad[0].broker.reason, listed(messages)
+        messages = [
+            f"those of pair {facts.pair}, see {catalogue.READY}"
+            if finding.reason == report.broker.reason
+            else f"{report.pod}: {report.broker.message or report.broker.reason}"
+            for report, facts, finding in bad
+        ]
+        return False, bad[0][0].broker.reason, f"relays do not reach the brokers: {listed(messages)}"
     silent = [
         f"pair {facts.pair}"
         for facts, _ in judged

@@ -75,3 +75,5 @@ def test_no_word_is_said_in_two_ways_in_one_list() -> None:
 def test_the_words_of_scaling_and_of_the_relays_are_in_it() -> None:
     assert {reason.word for reason in conditions.SCALING_REASONS} == set(scale.REASONS)
     assert {*DATABASE_REASONS, *BROKER_REASONS} <= {reason.word for reason in CATALOGUE}
+    assert {*get_args(WakeReason)} - {"Listening", "Starting"} == conditions.POLLING_WORDS
+    assert {reason.word for reason in conditions.OTHER_REASONS} >= conditions.POLLING_WORDS

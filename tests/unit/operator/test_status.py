@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from outboxrelay.report import Holder
+from outboxrelay.report import DATABASE_REASONS, DatabaseReason, Holder, SideState
 from outboxrelay_operator.api.status import OutboxRelayStatus
-from outboxrelay_operator.conditions import BY_WORD, OTHER_REASONS, TYPES, Finding
+from outboxrelay_operator.conditions import BY_WORD, OTHER_REASONS, POLLING_WORDS, TYPES, Finding
 from outboxrelay_operator.facts import PairFacts
 from outboxrelay_operator.measurements import Rates
 from outboxrelay_operator.observed import Observed
@@ -88,7 +88,7 @@ def test_dv_13_what_is_not_measured_is_absent_and_said() -> None:
         assert field not in broken
     for field in ("backlog", "backlogExact", "lagSeconds", "lagExact", "ratePerSecond", "parked"):
         assert field not in result
-    assert condition(result, "Measured")["message"] == "no table"
+    assert condition(result, "Measured")["message"] == "backlog and lag are not known: no table"
     assert short(result, "Measured") == ("False", "TableMissing")
     assert short(result, "DatabaseReachable") == ("True", "Connected")
     assert result["display"] == {
@@ -140,6 +140,104 @@ def test_dv_13_a_missing_index_is_pointed_out() -> None:
     result = status(facts(measurement=backlog(index_missing=True)))
     assert short(result, "Measured") == ("True", "IndexMissing")
     assert "public.outbox" in condition(result, "Measured")["message"]
+
+
+class TestEachConditionSaysItsOwn:
+    """One fault is told in one sentence, and the other conditions point to it."""
+
+    PLACE = "database orders on orders-db:5432"
+    SECRET = "Secret shop/orders-db does not exist: create it"
+
+    def told(self, result: dict[str, Any], type_: str) -> str:
+        return str(condition(result, type_)["message"])
+
+    @pytest.mark.parametrize("reason", sorted({*DATABASE_REASONS} - {"Connected", "Starting", "Conflict"}))
+    @pytest.mark.parametrize("relays", ["none", "with the same fault", "with another fault", "well"])
+    def test_no_sentence_is_said_twice_and_none_is_lost(self, reason: DatabaseReason, relays: str) -> None:
+        sentence = f"{self.PLACE} as user relay: mend it so and so"
+        other = "ReadOnly" if reason != "ReadOnly" else "TlsFailed"
+        pods = {
+            "none": (),
+            "with the same fault": (pod(ready=False, report=report(database=side(False, reason, sentence))),),
+            "with another fault": (pod(ready=False, report=report(database=side(False, other, "another thing"))),),
+            "well": (pod(),),
+        }[relays]
+        result = status(facts(measurement=failure(reason, sentence), pods=pods, deployment=None))
+        saying = [item["type"] for item in result["conditions"] if "mend it so and so" in item["message"]]
+        assert len(saying) == 1
+        assert (saying == ["Ready"]) == (relays in ("none", "with the same fault"))
+        if saying != ["Measured"]:
+            assert self.told(result, "Measured").endswith(("see Ready", "see DatabaseReachable"))
+
+    def test_a_login_that_only_the_operator_lacks_is_told_where_it_belongs(self) -> None:
+        result = status(facts(measurement=failure("DatabaseUnreachable", f"{self.PLACE}: timed out: see policies")))
+        assert short(result, "Ready") == ("True", "Flowing")
+        assert self.told(result, "DatabaseReachable") == (
+            f"the operator cannot log in: {self.PLACE}: timed out: see policies"
+        )
+        assert self.told(result, "Measured").endswith(f"pair {facts().pair}, see DatabaseReachable")
+
+    def test_a_secret_that_is_missing_is_told_once(self) -> None:
+        blocked = Finding("SecretMissing", self.SECRET)
+        missing = failure("CredentialsMissing", f"{self.PLACE}: {self.SECRET}")
+        result = status(facts(blocked=blocked, measurement=missing, pods=(), deployment=None))
+        assert self.SECRET in self.told(result, "Ready")
+        assert self.told(result, "DatabaseReachable") == f"the operator cannot log in: {self.PLACE}, see Ready"
+        assert short(result, "DatabaseReachable") == ("False", "CredentialsMissing")
+        assert self.SECRET not in self.told(result, "Measured")
+        other = Finding("SecretMissing", "Secret shop/kafka does not exist: create it")
+        result = status(facts(blocked=other, measurement=missing, pods=(), deployment=None))
+        assert self.SECRET in self.told(result, "DatabaseReachable")
+
+    def test_a_column_that_only_the_lag_needs_is_told_by_measured(self) -> None:
+        result = status(facts(measurement=failure("ColumnMissing", "table t: column createdat is missing")))
+        assert short(result, "Ready") == ("True", "Flowing")
+        assert "column createdat is missing" in self.told(result, "Measured")
+
+    def test_brokers(self) -> None:
+        away = report(broker=side(False, "BrokerUnreachable", "no broker answers"))
+        result = status(facts(pods=(pod(ready=False, report=away),)))
+        assert "no broker answers" in self.told(result, "Ready")
+        assert self.told(result, "BrokerReachable").endswith(f"those of pair {facts().pair}, see Ready")
+        left = pod(name="relay-1", uid="uid-2", ready=False, report=away.model_copy(update={"lanes_owned": ()}))
+        result = status(facts(pods=(pod(), left)))
+        assert short(result, "Ready") == ("True", "Flowing")
+        assert "no broker answers" in self.told(result, "BrokerReachable")
+
+    def test_what_is_not_known_yet_is_told_of_what_it_is_about(self) -> None:
+        result = status(facts(measurement=None))
+        assert self.told(result, "DatabaseReachable") != self.told(result, "Measured")
+
+
+class TestWake:
+    """A relay that should be woken and has to poll is told of; rows flow."""
+
+    @pytest.mark.parametrize("reason", sorted(POLLING_WORDS))
+    def test_a_relay_that_polls_in_spite_of_notify(self, reason: str) -> None:
+        polls = report(wake=side(False, reason, "no trigger announces rows; run it"))
+        result = status(facts(pods=(pod(report=polls), pod(name="b", uid="b", report=polls))))
+        assert short(result, "Ready") == ("True", "Flowing")
+        assert short(result, "DatabaseReachable") == ("True", reason)
+        told = "relay relay-0: no trigger announces rows; run it"
+        assert condition(result, "DatabaseReachable")["message"] == told
+
+    def test_each_table_is_told_of_once(self) -> None:
+        one, same, other = (
+            facts(pods=(pod(report=report(pod=name, wake=side(False, "TriggerMissing", message))),))
+            for name, message in (("a", "none on t"), ("b", "none on t"), ("c", "none on u"))
+        )
+        message = condition(status(one, same, other), "DatabaseReachable")["message"]
+        assert message == "relay a: none on t; relay c: none on u"
+
+    @pytest.mark.parametrize(
+        "wake", [None, side(), side(True, "Listening"), side(False, "Starting"), side(False, "New")]
+    )
+    def test_others_are_well(self, wake: SideState | None) -> None:
+        assert short(status(facts(pods=(pod(report=report(wake=wake)),))), "DatabaseReachable") == ("True", "Connected")
+
+    def test_a_database_that_cannot_be_used_says_enough(self) -> None:
+        polls = report(database=side(False, "TableMissing", "no table"), wake=side(False, "TriggerMissing", "none"))
+        assert short(status(facts(pods=(pod(report=polls),))), "DatabaseReachable") == ("True", "Connected")
 
 
 class TestWithoutSecrets:
