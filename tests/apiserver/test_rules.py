@@ -6,7 +6,7 @@ nearest thing that it lets pass. A rule without a case fails `test_every_rule_ha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +46,10 @@ def _resources(requests: Object, limits: Object) -> Object:
     return {"pod": {"resources": {"requests": requests, "limits": limits}}}
 
 
+def _secret(**reference: str) -> Object:
+    return {"databases": [database(credentialsSecretRef=reference)]}
+
+
 def _mark(**mark: str) -> Object:
     return {"retention": {"policy": "Mark", "mark": {"column": "status"} | mark}}
 
@@ -70,6 +74,16 @@ def _hosts(*hosts: str, name: str = "orders", **fields: Any) -> Object:
     del entry["host"]
     return entry
 
+
+NAMES: tuple[tuple[str, Callable[[str], Object]], ...] = (
+    ("spec.databases[0].credentialsSecretRef.name", lambda name: _secret(name=name)),
+    ("spec.databases[0].tls.caSecretRef.name", lambda name: _tls(caSecretRef={"name": name})),
+    ("spec.pod.imagePullSecrets[0].name", lambda name: {"pod": {"imagePullSecrets": [{"name": name}]}}),
+)
+QUANTITIES: tuple[tuple[str, Callable[[str | int], Object]], ...] = (
+    ("limits.memory", lambda amount: _resources({}, {"memory": amount})),
+    ("requests.cpu", lambda amount: _resources({"cpu": amount}, {})),
+)
 
 CASES = (
     Case(
@@ -131,6 +145,82 @@ CASES = (
         "spec.retention.keepFor",
         {"retention": {"policy": "Keep", "keepFor": "7 days"}},
         {"retention": {"policy": "Keep", "keepFor": "7d"}},
+    ),
+    *(
+        Case("the name of a Kubernetes object", field, wanted(refused), wanted(accepted))
+        for field, wanted in NAMES
+        for refused, accepted in (("Orders_DB", "orders-db.v2"), ("-db", "db"))
+    ),
+    Case(
+        "a key of a Secret: letters, digits, dots, dashes and _, such as username",
+        "spec.databases[0].credentialsSecretRef.usernameKey",
+        _secret(name="x", usernameKey="user name"),
+        _secret(name="x", usernameKey="User_name.1"),
+    ),
+    Case(
+        "such as username; or empty",
+        "spec.databases[0].credentialsSecretRef.passwordKey",
+        _secret(name="x", passwordKey="pass/word"),
+        _secret(name="x", passwordKey="pass-word"),
+    ),
+    Case(
+        "a name as PostgreSQL stores it",
+        "spec.databases[0].dbname",
+        {"databases": [database(dbname="orders\n")]},
+        {"databases": [database(dbname='Größe "of" $it')]},
+    ),
+    Case(
+        "without control characters; or empty",
+        "spec.databases[0].table.columns.type",
+        _columns(type="kind\x7f"),
+        _columns(type=""),
+    ),
+    Case(
+        "the name of a header without control characters",
+        "spec.databases[0].table.columns.extraHeaders[0].header",
+        _columns(extraHeaders=[{"header": "trace\tparent", "column": "h"}]),
+        _columns(extraHeaders=[{"header": "trace parent: ü", "column": "h"}]),
+    ),
+    Case(
+        "a value without the character 0",
+        "spec.topics[0].match[1]",
+        {"topics": [topic(match=["order", "or\0der"])]},
+        {"topics": [topic(match=["order", "or\1der", ""])]},
+    ),
+    Case(
+        "a value without the character 0",
+        "spec.retention.mark.sent",
+        _mark(sent="do\0ne"),
+        _mark(sent="do\1ne"),
+    ),
+    *(
+        Case("a quantity that is not negative", f"spec.pod.resources.{path}", wanted(refused), wanted(accepted))
+        for path, wanted in QUANTITIES
+        for refused, accepted in (("256MB", "256Mi"), ("-1", "1"), (-1, 1), ("", "0.5"), ("1e999", "1e3"))
+    ),
+    Case(
+        "an image, such as",
+        "spec.pod.image",
+        {"pod": {"image": "relay 0.1"}},
+        {"pod": {"image": "registry.example:5000/relay@sha256:0a"}},
+    ),
+    Case(
+        "scopes with spaces between them",
+        "spec.kafka.sasl.oauth.scope",
+        _kafka("OAUTHBEARER", tls={}, oauth=OAUTH | {"scope": "a\nb"}),
+        _kafka("OAUTHBEARER", tls={}, oauth=OAUTH | {"scope": "a b"}),
+    ),
+    Case(
+        "a URI reference, such as",
+        "spec.cloudEvents.source",
+        {"format": "CloudEvents", "cloudEvents": {"source": "/the shop"}},
+        {"format": "CloudEvents", "cloudEvents": {"source": "/the'shop'"}},
+    ),
+    Case(
+        "a media type, such as",
+        "spec.cloudEvents.contentType",
+        {"format": "CloudEvents", "cloudEvents": {"contentType": "json"}},
+        {"format": "CloudEvents", "cloudEvents": {"contentType": "application/json; charset=utf-8"}},
     ),
     Case(
         "policy Mark needs mark",

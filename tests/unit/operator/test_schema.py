@@ -74,6 +74,16 @@ def test_ol_11_every_string_and_list_of_the_spec_is_bounded() -> None:
             assert "maxItems" in node, path
 
 
+def test_every_pattern_has_a_sentence() -> None:
+    """What the API server says of a pattern is the pattern."""
+    patterns = {path: node for path, node in SPEC.items() if "pattern" in node}
+    assert len(patterns) > 50
+    for path, node in patterns.items():
+        told = [rule["message"] for rule in node["x-kubernetes-validations"] if f"r'{node['pattern']}'" in rule["rule"]]
+        assert len(told) == 1, path
+        assert told[0].startswith("must be "), path
+
+
 def test_the_status_is_bounded_far_below_what_etcd_takes() -> None:
     def largest(node: dict[str, Any]) -> int:
         if "properties" in node:

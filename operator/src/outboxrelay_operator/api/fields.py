@@ -38,20 +38,33 @@ DnsLabel = Annotated[
 
 ObjectName = Annotated[
     str,
-    Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"),
+    matching(
+        r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+        "the name of a Kubernetes object: lower-case letters, digits, dashes and dots, such as orders-db",
+        min_length=1,
+        max_length=253,
+    ),
 ]
 """Name of a Kubernetes object: RFC 1123 subdomain."""
 
-SecretKey = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")]
+_A_KEY = "a key of a Secret: letters, digits, dots, dashes and _, such as username"
+
+SecretKey = Annotated[str, matching(r"^[-._a-zA-Z0-9]+$", _A_KEY, min_length=1, max_length=253)]
 """Key in a Secret's data."""
 
-OptionalSecretKey = Annotated[str, Field(max_length=253, pattern=r"^[-._a-zA-Z0-9]*$")]
+OptionalSecretKey = Annotated[
+    str, matching(r"^[-._a-zA-Z0-9]*$", f"{_A_KEY}; or empty, if there is none", max_length=253)
+]
 """As `SecretKey`; the empty string says that the Secret holds no such value."""
 
-Identifier = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[^\x00-\x1f\x7f]+$")]
+_A_NAME = "a name as PostgreSQL stores it, without quotation marks around it and without control characters"
+
+Identifier = Annotated[str, matching(r"^[^\x00-\x1f\x7f]+$", _A_NAME, min_length=1, max_length=63)]
 """PostgreSQL identifier, unquoted and case-sensitive; the server keeps 63 bytes (NAMEDATALEN - 1)."""
 
-OptionalIdentifier = Annotated[str, Field(max_length=63, pattern=r"^[^\x00-\x1f\x7f]*$")]
+OptionalIdentifier = Annotated[
+    str, matching(r"^[^\x00-\x1f\x7f]*$", f"{_A_NAME}; or empty, if there is none", max_length=63)
+]
 """As `Identifier`; the empty string says that the table has no such column."""
 
 HostName = Annotated[
@@ -96,19 +109,43 @@ TopicTemplate = Annotated[
 ]
 """Kafka topic name in which ${route} and ${topic} stand for values of a row."""
 
-HeaderName = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]+$")]
+HeaderName = Annotated[
+    str,
+    matching(
+        r"^[^\x00-\x1f\x7f]+$",
+        "the name of a header without control characters, such as traceparent",
+        min_length=1,
+        max_length=255,
+    ),
+]
 """Name of a message's header."""
 
-RouteValue = Annotated[str, Field(max_length=128, pattern=r"^[^\x00]*$")]
-"""One value of the route column. No text of PostgreSQL holds the character 0."""
+_A_VALUE = "a value without the character 0, which no text of PostgreSQL holds"
+
+RouteValue = Annotated[str, matching(r"^[^\x00]*$", _A_VALUE, max_length=128)]
+"""One value of the route column."""
+
+MarkValue = Annotated[str, matching(r"^[^\x00]*$", _A_VALUE, max_length=63)]
+"""One value of a status column."""
+
+_QUANTITY = r"^(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?[0-9]{1,2}))?$"
 
 Quantity = Annotated[
     str,
     Field(
         coerce_numbers_to_str=True,
         max_length=32,
-        pattern=r"^(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?[0-9]{1,2}))?$",
-        json_schema_extra={"x-kubernetes-int-or-string": True},
+        pattern=_QUANTITY,
+        json_schema_extra={
+            "x-kubernetes-int-or-string": True,
+            # The pattern is of the text alone; the rule sees a number, too.
+            "x-kubernetes-validations": [
+                {
+                    "rule": f"string(self).matches(r'{_QUANTITY}')",
+                    "message": "must be a quantity that is not negative, such as 100m or 256Mi",
+                }
+            ],
+        },
     ),
 ]
 """Kubernetes quantity that is not negative."""

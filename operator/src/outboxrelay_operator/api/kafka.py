@@ -51,7 +51,18 @@ class Oauth(Model):
             max_length=1024,
         ),
     ] = Field(description="Where tokens are fetched with the client credentials grant of OpenID Connect; https only.")
-    scope: Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^[^\x00-\x1f\x7f]+$")] | None = Field(
+    scope: (
+        Annotated[
+            str,
+            matching(
+                r"^[^\x00-\x1f\x7f]+$",
+                "scopes with spaces between them and without control characters",
+                min_length=1,
+                max_length=1024,
+            ),
+        ]
+        | None
+    ) = Field(
         default=None, description="Scopes to ask for, separated by spaces. Omitted: what the provider gives by itself."
     )
     ca_secret_ref: CaSecretRef | None = Field(

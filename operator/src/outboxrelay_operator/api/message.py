@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
+from outboxrelay_operator.api.fields import matching
 from outboxrelay_operator.api.model import Model
 
 Format = Literal["Plain", "Debezium", "CloudEvents"]
@@ -20,19 +21,23 @@ FORMAT_DESCRIPTION = (
 
 
 class CloudEvents(Model):
-    source: str | None = Field(
+    source: (
+        Annotated[
+            str,
+            matching(
+                r"^[A-Za-z0-9._~:/?#\[\]@!$&\x27()*+,;=%-]+$",
+                "a URI reference, such as /shop/orders or https://shop.example",
+                min_length=1,
+                max_length=1024,
+            ),
+        ]
+        | None
+    ) = Field(
         default=None,
-        min_length=1,
-        max_length=1024,
-        pattern=r"^[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+$",
         description=(
             "The attribute source, a URI reference. Omitted: /namespace/name of this OutboxRelay/name of the database."
         ),
     )
-    content_type: str = Field(
-        default="application/json",
-        min_length=3,
-        max_length=256,
-        pattern=r"^[ -~]+/[ -~]+$",
-        description="The header content-type: the media type of the payload column.",
-    )
+    content_type: Annotated[
+        str, matching(r"^[ -~]+/[ -~]+$", "a media type, such as application/json", min_length=3, max_length=256)
+    ] = Field(default="application/json", description="The header content-type: the media type of the payload column.")

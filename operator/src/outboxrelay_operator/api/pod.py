@@ -6,11 +6,11 @@ would let whoever may create an OutboxRelay read what they must not.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from outboxrelay_operator.api.fields import ObjectName, Quantity
+from outboxrelay_operator.api.fields import ObjectName, Quantity, matching
 from outboxrelay_operator.api.model import Model, Rule
 from outboxrelay_operator.quantity import parse_quantity
 
@@ -62,13 +62,18 @@ class PullSecret(Model):
 
 
 class Pod(Model):
-    image: str | None = Field(
-        default=None,
-        min_length=1,
-        max_length=512,
-        pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._/:@-]*$",
-        description="Image of the relay. Omitted: the one the operator was installed with.",
-    )
+    image: (
+        Annotated[
+            str,
+            matching(
+                r"^[a-zA-Z0-9][a-zA-Z0-9._/:@-]*$",
+                "an image, such as registry.example/outboxrelay/relay:0.1.0",
+                min_length=1,
+                max_length=512,
+            ),
+        ]
+        | None
+    ) = Field(default=None, description="Image of the relay. Omitted: the one the operator was installed with.")
     image_pull_secrets: tuple[PullSecret, ...] | None = Field(
         default=None,
         min_length=1,

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from outboxrelay_operator.api.fields import Identifier, matching
+from outboxrelay_operator.api.fields import Identifier, MarkValue, matching
 from outboxrelay_operator.api.model import Model, Rule
 
 Duration = Annotated[
@@ -18,8 +18,6 @@ Duration = Annotated[
     ),
 ]
 """A whole number of seconds, minutes, hours or days, short enough that PostgreSQL has a time so long ago."""
-
-MarkValue = Annotated[str, Field(max_length=63, pattern=r"^[^\x00]*$")]
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
