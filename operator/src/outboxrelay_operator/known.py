@@ -26,7 +26,8 @@ def database_reachable(judged: Sequence[Judged], *, through_relays: bool) -> Dec
     if failures:
         who = "relays cannot" if through_relays else "the operator cannot"
         databases = [
-            f"{_place(facts)}, see {catalogue.READY}" if told else failure.message for facts, failure, told in failures
+            f"database {facts.pair.database.name} ({_place(facts)}), see {catalogue.READY}" if told else failure.message
+            for facts, failure, told in failures
         ]
         return False, failures[0][1].reason, f"{who} log in: {listed(databases)}"
     if _unmeasured(judged) or not judged:
@@ -51,7 +52,7 @@ def measured(observed: Observed, judged: Sequence[Judged], *, through_relays: bo
     slow = [facts for facts, _ in judged if getattr(facts.fresh_measurement, "index_missing", False)]
     if slow:
         tables = [
-            f"table {facts.pair.database.table.qualified} in {_place(facts)} has no index on column "
+            f"table {facts.pair.database.table.qualified} in database {_place(facts)} has no index on column "
             f"{facts.pair.database.table.columns.id}: create one"
             for facts in slow
         ]
@@ -121,7 +122,7 @@ def _unknown(facts: PairFacts, failure: Failure, *, told: bool) -> str:
 
 
 def _place(facts: PairFacts) -> str:
-    return f"database {facts.pair.database.dbname} on {facts.pair.database.address}"
+    return f"{facts.pair.database.dbname} on {facts.pair.database.address}"
 
 
 def _polling(judged: Sequence[Judged]) -> Iterator[tuple[str, str]]:

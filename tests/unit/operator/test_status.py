@@ -182,7 +182,9 @@ class TestEachConditionSaysItsOwn:
         missing = failure("CredentialsMissing", f"{self.PLACE}: {self.SECRET}")
         result = status(facts(blocked=blocked, measurement=missing, pods=(), deployment=None))
         assert self.SECRET in self.told(result, "Ready")
-        assert self.told(result, "DatabaseReachable") == f"the operator cannot log in: {self.PLACE}, see Ready"
+        assert self.told(result, "DatabaseReachable") == (
+            "the operator cannot log in: database orders (orders on orders-db:5432), see Ready"
+        )
         assert short(result, "DatabaseReachable") == ("False", "CredentialsMissing")
         assert self.SECRET not in self.told(result, "Measured")
         other = Finding("SecretMissing", "Secret shop/kafka does not exist: create it")
