@@ -147,7 +147,7 @@ def _pair_status(facts: PairFacts, finding: Finding, *, before: Object) -> PairS
         lag_exact=None if backlog is None or lag is None else backlog.lag_exact,
         arrival_per_second=None if facts.rates.arrival is None else significant(facts.rates.arrival),
         rate_per_second=None if facts.rates.sent is None else significant(facts.rates.sent),
-        catch_up_seconds=_catch_up_seconds(facts, backlog),
+        catch_up_seconds=_catch_up_seconds(facts, backlog, flows=finding.ready),
         parked=sum(report.parked_total for report in reports) if all_told else None,
         halted_lanes=sum(len(report.halted_lanes) for report in reports) if all_told else None,
         # What relays that are gone have sent there is counted by nobody, and not 0.
@@ -194,12 +194,13 @@ def _certainly_no_pods(facts: PairFacts) -> bool:
     return not facts.live_pods and facts.rates.sent is not None
 
 
-def _catch_up_seconds(facts: PairFacts, backlog: Backlog | None) -> int | None:
+def _catch_up_seconds(facts: PairFacts, backlog: Backlog | None, *, flows: bool) -> int | None:
     if backlog is None:
         return None
     if backlog.rows == 0:
         return 0
-    if facts.rates.sent is None or facts.rates.arrival is None or facts.rates.sent <= facts.rates.arrival:
+    # Rates are those of the last half minute: they outlast the relays that sent.
+    if not flows or facts.rates.sent is None or facts.rates.arrival is None or facts.rates.sent <= facts.rates.arrival:
         return None
     return int(significant(backlog.rows / (facts.rates.sent - facts.rates.arrival), 2))
 

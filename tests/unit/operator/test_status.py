@@ -402,6 +402,15 @@ def test_time_to_catch_up(rows: int, arrival: float | None, sent: float | None, 
     assert result["pairs"][0].get("catchUpSeconds") == expected
 
 
+def test_who_is_stopped_does_not_catch_up_at_the_rate_of_before() -> None:
+    stopped = {"suspended": True, "desired_replicas": 0, "pods": (), "rates": Rates(arrival=6.0, sent=101.0)}
+    waiting = status(facts(measurement=backlog(42), deployment=state(replicas=0, ready=0), **stopped))
+    assert "catchUpSeconds" not in waiting["pairs"][0]
+    assert waiting["display"]["catchUp"] == "-"
+    empty = status(facts(measurement=backlog(0), deployment=state(replicas=0, ready=0), **stopped))
+    assert empty["pairs"][0]["catchUpSeconds"] == 0
+
+
 def test_why_there_are_so_many_pods() -> None:
     decided = scale(3, reason="Load", message="m" * 500, rate_per_pod=1234.5)
     result = status(facts(scale=decided, calm=(Calm(2, NOW - 70), Calm(1, NOW - 60)), desired_replicas=3))

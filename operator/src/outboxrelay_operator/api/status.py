@@ -106,7 +106,7 @@ class PairStatus(Model):
     catch_up_seconds: int | None = Field(
         default=None,
         ge=0,
-        description="Time until the backlog is gone at these rates. Absent while it does not shrink.",
+        description="Time until the backlog is gone at these rates. Absent while it does not shrink or no row flows.",
     )
     parked: int | None = Field(
         default=None,
