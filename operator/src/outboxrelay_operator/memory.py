@@ -32,13 +32,15 @@ class Memory:
         """Take a new measurement of a pair, unless it is watched no more: one may be under way when that ends."""
         if self._watched.get((pair.key.namespace, pair.name)) != pair:
             return
-        before = self._measurements.get(pair)
+        before, looked_at = self._measurements.get(pair), self._looked_at(pair)
         self._measurements[pair] = measurement
         self._failures[pair] = self._failures.get(pair, 0) + 1 if isinstance(measurement, Failure) else 0
         if isinstance(measurement, Backlog):
             tracker = self._rates.setdefault(pair, RateTracker())
             tracker.add(measurement, sent=self._sent(pair, now=measurement.at))
-        if before is None or _without_time(before) != _without_time(measurement):
+        news = before is None or _without_time(before) != _without_time(measurement)
+        # From now on there are rates, too.
+        if news or looked_at != self._looked_at(pair):
             self._changed(pair.key)
 
     def pods_listed(
@@ -71,9 +73,14 @@ class Memory:
         return self._pods.get((pair.key.namespace, pair.name), ())
 
     def complete(self, key: Key) -> bool:
-        """Whether the pods were listed and each watched pair of a resource was looked at, at least once."""
-        pairs = self._of_resource.get(key, {}).values()
-        return self._pods_at is not None and all(pair in self._measurements for pair in pairs)
+        """Whether the pods were listed and each watched pair of a resource was looked at for long enough."""
+        return self._pods_at is not None and all(map(self._looked_at, self._of_resource.get(key, {}).values()))
+
+    def _looked_at(self, pair: PairId) -> bool:
+        if isinstance(self._measurements.get(pair), Failure):
+            return True
+        tracker = self._rates.get(pair)
+        return tracker is not None and tracker.settled
 
     def rates(self, pair: PairId, *, now: float) -> Rates:
         """The rates of a pair."""

@@ -31,8 +31,9 @@ from outboxrelay_operator.status import next_status
 from outboxrelay_operator.unrouted import Leftover, leftovers
 from outboxrelay_operator.writer import Writer
 
-START_SECONDS = 15.0
-"""How long after a start a status from before is left as it is until there is something to say."""
+START_SECONDS = 60.0
+"""How long after a start a status from before is left as it is until as much is known as it says. Where thousands of
+pairs are on one server, two rounds of measuring take a while."""
 
 WAITING_SECONDS = 4.0
 """Between two passes while a Secret is missing or refused, or lanes belong to nobody; of a Secret also its age."""

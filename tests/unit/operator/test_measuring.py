@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from outboxrelay.dberrors import Place
 from outboxrelay_operator.api import OutboxRelaySpec
 from outboxrelay_operator.measure.history import IdHistory
+from outboxrelay_operator.measure.loop import DatabaseMeasurer
 from outboxrelay_operator.measure.rates import RateTracker
 from outboxrelay_operator.measure.server import GRACE_SECONDS, MAX_SESSIONS, LoginId, ServerMeasurer
-from outboxrelay_operator.measure.session import MeasureError, Sample, TableInfo
+from outboxrelay_operator.measure.session import MeasureError, Sample, TableInfo, nobody_answers
 from outboxrelay_operator.measure.sql import COUNT_LIMIT, LOWEST_ID
 from outboxrelay_operator.measure.tracking import LONGEST_SECONDS, SWEEP_SECONDS, Track
 from outboxrelay_operator.measurements import Backlog, Failure, Measurement, PairId
@@ -97,6 +101,21 @@ class TestRates:
         tracker.add(backlog(100, at=NOW + 10, whole_table=False), sent=None)
         assert tracker.rates(sent=None).arrival is None
 
+    def test_what_relays_have_told_since_they_were_unknown_is_enough(self) -> None:
+        """After a start a database may be measured before the relays are asked for the first time."""
+        tracker, told = RateTracker(), []
+        for at, sent in ((0, None), (5, 50.0), (10, 50.0)):
+            tracker.add(backlog(100 + 2 * at, at=NOW + at, whole_table=False), sent=sent)
+            told.append((tracker.settled, tracker.rates(sent=sent).arrival))
+        assert told == [(False, None), (False, None), (True, pytest.approx(52.0))]
+
+    def test_relays_that_tell_nothing_are_not_waited_for(self) -> None:
+        tracker, settled = RateTracker(), []
+        for at in (0, 2, 5):
+            tracker.add(backlog(100, at=NOW + at), sent=None)
+            settled.append(tracker.settled)
+        assert settled == [False, False, True]
+
     def test_above_the_count_the_ids_tell_of_a_table_with_one_pair(self) -> None:
         tracker = RateTracker()
         tracker.add(backlog(10**6, exact=False, highest_id=1000), sent=50.0)
@@ -148,6 +167,9 @@ class World:
 
     now: float = 1000.0
     seconds_per_sample: float = 0.0
+    slow: list[float] = field(default_factory=list)
+    """How much longer the next looks take."""
+
     open: int = 0
     most_open: int = 0
     logins: list[LoginId] = field(default_factory=list)
@@ -210,7 +232,7 @@ class FakeSession:
     async def sample(self, pair: Pair, *, floor: int, count: bool) -> Sample:
         self.world.asked.append(pair)
         self.world.floors.append(floor)
-        self.world.now += self.world.seconds_per_sample
+        self.world.now += self.world.seconds_per_sample + (self.world.slow.pop(0) if self.world.slow else 0.0)
         if self.world.errors:
             raise self.world.errors.pop(0)
         return self.world.sample if count else replace(self.world.sample, counted=None)
@@ -228,7 +250,7 @@ class FakeSession:
 
 
 def error(reason: Any = "DatabaseError", *, lost: bool = False, down: bool = False) -> MeasureError:
-    return MeasureError(reason, "what happened", session_lost=lost, server_down=down)
+    return MeasureError(reason, "what happened", session_lost=lost, server_down="connection refused" if down else None)
 
 
 def too_slow() -> MeasureError:
@@ -238,6 +260,44 @@ def too_slow() -> MeasureError:
 def pairs(count: int = 1) -> dict[PairId, Pair]:
     raw = raw_spec(databases=[raw_database(f"d{n}", host="server") for n in range(count)])
     return {PairId(KEY, pair.name): pair for pair in pairs_of(KEY, OutboxRelaySpec.model_validate(raw))}
+
+
+class TestRounds:
+    """When the pairs of a server are measured again."""
+
+    @pytest.mark.parametrize(("a_look", "expected"), [(0.25, [0.5, 0.25]), (3.0, [5.0, 3.0])])
+    async def test_resources_that_come_all_the_time_leave_a_server_a_rest(
+        self, a_look: float, expected: list[float], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As long as the round took, but not longer than without news.
+
+        With more logins than sessions each round logs in anew, which costs more than all the measuring.
+        """
+        world, rests, resting, go = World(seconds_per_sample=a_look), list[float](), asyncio.Event(), asyncio.Event()
+
+        async def rest(seconds: float) -> None:
+            rests.append(seconds)
+            resting.set()
+            await go.wait()
+
+        monkeypatch.setattr("outboxrelay_operator.measure.loop.asyncio.sleep", rest)
+        measurer = DatabaseMeasurer(
+            connect=world.connect,
+            report=world.reports.__setitem__,
+            interval=5.0,
+            clock=world.clock,
+            wall=lambda: NOW,
+            chance=lambda: 0.5,
+        )
+        measurer.measure(KEY, pairs(2).values())
+        await resting.wait()
+        measurer.measure(KEY, pairs(3).values())
+        assert (rests, len(world.reports)) == (expected[:1], 2)
+        resting.clear()
+        go.set()
+        await resting.wait()
+        assert (rests, len(world.reports)) == (expected, 3)
+        await measurer.close()
 
 
 class TestServer:
@@ -292,7 +352,30 @@ class TestServer:
         world.now += 5
         await measurer.round(wanted)
         assert len(world.reports) == 64
-        assert min(found.believe_until - NOW for found in world.reports.values()) == pytest.approx(6.4 + GRACE_SECONDS)
+        believed = {round(found.believe_until - NOW, 3) for found in world.reports.values()}
+        assert believed == {4.9 + 2 * 6.4 + GRACE_SECONDS}
+
+    async def test_what_misses_a_round_is_believed_until_the_next_one_has_come_to_it(self) -> None:
+        """A look that took a little long, on a busy machine, is repeated later: a moment too late for the next round.
+
+        Else a large fleet at rest says again and again that it is not measured, and takes it back.
+        """
+        world, wanted, believed, late = World(seconds_per_sample=0.2), pairs(64), dict[PairId, float](), list[PairId]()
+        measurer = world.measurer()
+        measurer.wall = world.clock
+
+        def report(pair: PairId, measurement: Measurement) -> None:
+            if believed.get(pair, math.inf) < world.now:
+                late.append(pair)
+            believed[pair] = measurement.believe_until
+
+        measurer.report = report
+        for slow in ((), (), (0.2,), (), ()):
+            world.slow = list(slow)
+            await measurer.round(wanted)
+            world.now += 5.25
+        assert len(believed) == 64
+        assert late == []
 
     async def test_a_server_may_be_allowed_one_session_only(self) -> None:
         world, wanted = World(), pairs(8)
@@ -317,6 +400,26 @@ class TestServer:
         assert world.connects == 1
         assert len(world.reports) == 20
         assert {m.reason for m in world.reports.values() if isinstance(m, Failure)} == {"DatabaseUnreachable"}
+
+    async def test_whoever_tries_a_dead_server_all_say_the_same_of_it_in_every_round(self) -> None:
+        """Else the statuses of a large fleet are written in turns for as long as the server is away."""
+        world, wanted, said = World(), pairs(3), []
+
+        async def connect(login: LoginId) -> FakeSession:
+            world.logins.append(login)
+            database = login.database
+            place = Place(address=database.address, dbname=database.dbname, user="relay")
+            raise nobody_answers(place, "connection refused: check that the server runs")
+
+        measurer = replace(world.measurer(), connect=connect)
+        for _ in range(6):
+            await measurer.round(wanted)
+            said.append({id_: found.message for id_, found in world.reports.items() if isinstance(found, Failure)})
+            world.now += 10
+        assert len(set(world.logins)) == 3
+        why = "connection refused: check that the server runs"
+        places = {id_: f"database {pair.database.dbname} on {pair.database.address}" for id_, pair in wanted.items()}
+        assert said == 6 * [{id_: f"{place}: {why}" for id_, place in places.items()}]
 
     async def test_a_login_without_an_address_is_no_other_ones_problem(self) -> None:
         """The server may be unreachable under one login's name, or for its role, and well for all others."""

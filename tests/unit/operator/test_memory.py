@@ -28,7 +28,7 @@ def test_a_measurement_is_news_when_it_says_something_else() -> None:
     kept, woken = memory()
     kept.measured(PAIR, backlog(5))
     assert woken.take() == [KEY]
-    kept.measured(PAIR, backlog(5, at=NOW + 5, believe_until=NOW + 25))
+    kept.measured(PAIR, backlog(5, at=NOW + 2, believe_until=NOW + 25))
     assert woken.take() == []
     kept.measured(PAIR, failure("TableMissing"))
     assert woken.take() == [KEY]
@@ -48,10 +48,28 @@ def test_a_pod_is_news_when_it_says_something_else() -> None:
     assert woken.take() == [KEY]
 
 
-def test_that_there_are_no_pods_is_news_once() -> None:
-    """Then the resource is known completely, and nobody asks again and again whether it is."""
+def test_that_rates_can_be_told_from_now_on_is_news_once() -> None:
+    """With them a resource is known completely, and nobody asks again and again whether it is."""
     kept, woken = memory()
-    kept.measured(PAIR, backlog(5))
+    kept.pods_listed({}, now=NOW)
+    woken.take()
+    told = []
+    for seconds in (0, 2, 5, 10):
+        kept.measured(PAIR, backlog(5, at=NOW + seconds))
+        told.append((woken.take(), kept.complete(KEY)))
+    assert told == [([KEY], False), ([], False), ([KEY], True), ([], True)]
+
+
+def test_what_cannot_be_measured_is_known_completely() -> None:
+    kept, woken = memory()
+    kept.pods_listed({}, now=NOW)
+    kept.measured(PAIR, failure("TableMissing"))
+    assert (woken.take(), kept.complete(KEY)) == ([KEY, KEY], True)
+
+
+def test_that_there_are_no_pods_is_news_once() -> None:
+    kept, woken = memory()
+    kept.measured(PAIR, failure("TableMissing"))
     assert (woken.take(), kept.complete(KEY)) == ([KEY], False)
     kept.pods_listed({}, now=NOW)
     assert (woken.take(), kept.complete(KEY)) == ([KEY], True)

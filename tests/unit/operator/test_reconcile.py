@@ -24,6 +24,7 @@ from outboxrelay_operator.pairs import Key, Owner
 from outboxrelay_operator.reconcile import (
     FORBIDDEN_SECONDS,
     START_SECONDS,
+    STEADY_SECONDS,
     TAKEN_SECONDS,
     WAITING_SECONDS,
     Reconciler,
@@ -151,7 +152,7 @@ class TestStart:
         after.kube.objects = world.kube.objects
         await after.passed()
         assert after.status() == written
-        assert after.wakes[-1] == (KEY, START_SECONDS - 1.0)
+        assert after.wakes[-1] == (KEY, STEADY_SECONDS)
         await after.passed(seconds=START_SECONDS)
         assert after.status() != written
         await after.measurer.close()

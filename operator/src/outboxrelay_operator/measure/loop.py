@@ -117,14 +117,19 @@ class DatabaseMeasurer:
         try:
             while server.pairs:
                 server.wake.clear()
+                began = self._clock()
                 try:
                     await server.measurer.round(dict(server.pairs))
                 except Exception:
                     logger.exception("Measuring %s failed unexpectedly; it is tried again", _text(name))
                 # A spread of 10 % keeps servers from being measured in step.
                 pause = self._interval * (0.95 + 0.1 * self._chance())
+                # While resources come all the time, there must be a pause all the same: where there are more logins
+                # than sessions, every round logs in anew, which costs both sides more than the measuring.
+                rest = min(pause, self._clock() - began)
+                await asyncio.sleep(rest)
                 try:
-                    async with asyncio.timeout(pause):
+                    async with asyncio.timeout(pause - rest):
                         await server.wake.wait()
                 except TimeoutError:
                     continue

@@ -15,7 +15,7 @@ from outboxrelay.dberrors import Place, describe
 from outboxrelay_operator.api.database import Database
 from outboxrelay_operator.conflicts import TableId, table_id
 from outboxrelay_operator.measure.history import IdHistory
-from outboxrelay_operator.measure.session import MeasureError, Sample, Session, TableInfo
+from outboxrelay_operator.measure.session import MeasureError, Sample, Session, TableInfo, nobody_answers
 from outboxrelay_operator.measure.sql import LOWEST_ID
 from outboxrelay_operator.measure.tracking import LONGEST_SECONDS, Track, is_exact
 from outboxrelay_operator.measurements import Backlog, Failure, Measurement, PairId
@@ -24,7 +24,8 @@ from outboxrelay_operator.workqueue import Backoff
 
 MAX_SESSIONS = 2
 GRACE_SECONDS = 15.0
-"""How much later than planned the next measurement may come before this one is too old."""
+"""How much later than planned the next measurement may come before this one is too old: the pause between two rounds,
+and some more."""
 
 EARLY = 0.1
 """How much of an interval a measurement may come before its time."""
@@ -90,15 +91,15 @@ class ServerMeasurer:
         logins: dict[LoginId, dict[PairId, Pair]] = {}
         for pair_id, pair in pairs.items():
             logins.setdefault(LoginId.of(pair), {})[pair_id] = pair
-        server_down = False
+        server_down: str | None = None
         # Rounds begin a little early or late; a pair that is due in a moment is due now.
         now = self.clock() + EARLY * self.interval
         for login in sorted(logins, key=self._troubles):
             due = {id_: pair for id_, pair in logins[login].items() if self._track(id_).next_look <= now}
             if not due:
                 continue
-            if server_down and login not in self._sessions:
-                self._fail(due, login, _unreachable(login))
+            if server_down is not None and login not in self._sessions:
+                self._fail(due, login, _unreachable(login, server_down))
                 continue
             session = await self._session(login)
             if isinstance(session, MeasureError):
@@ -109,10 +110,13 @@ class ServerMeasurer:
         self._round_seconds = self.clock() - self._began
 
     def _believe_until(self, next_look: float) -> float:
-        """Unix time. Where a server has thousands of pairs, a round takes longer than the pause after one look."""
+        """Unix time. Where a server has thousands of pairs, rounds take longer than the pause between them.
+
+        A pair that is due a moment too late for one round has to wait for the next, and may be the last in that.
+        """
         now = self.clock()
         a_round = min(LONGEST_SECONDS, max(self._round_seconds, now - self._began))
-        return self.wall() + max(next_look - now, a_round) + GRACE_SECONDS
+        return self.wall() + max(next_look - now, 0.0) + 2 * a_round + GRACE_SECONDS
 
     async def close(self) -> None:
         """End all sessions."""
@@ -248,10 +252,9 @@ class ServerMeasurer:
         self._histories = {table: history for table, history in self._histories.items() if table in tables}
 
 
-def _unreachable(login: LoginId) -> MeasureError:
+def _unreachable(login: LoginId, why: str) -> MeasureError:
     """In the words for this login: another one's, which was tried, may be none of its business."""
-    place = Place(address=login.database.address, dbname=login.database.dbname)
-    return MeasureError("DatabaseUnreachable", describe("DatabaseUnreachable", place), session_lost=True)
+    return nobody_answers(Place(address=login.database.address, dbname=login.database.dbname), why)
 
 
 def unknown_host(login: LoginId) -> MeasureError:

@@ -39,7 +39,7 @@ class MeasureError(Exception):
         message: str,
         *,
         session_lost: bool,
-        server_down: bool = False,
+        server_down: str | None = None,
         too_slow: bool = False,
     ) -> None:
         super().__init__(message)
@@ -47,7 +47,7 @@ class MeasureError(Exception):
         self.message = message
         self.session_lost = session_lost
         self.server_down = server_down
-        """Nobody answers at the address: another login would find the same."""
+        """Nobody answers at the address, and why: another login would find the same."""
         self.too_slow = too_slow
         """The statement was ended by its time-out; a cheaper one may work."""
 
@@ -281,8 +281,7 @@ async def guarded(work: Callable[[], Awaitable[T]], place: Place, *, seconds: fl
         return await _bounded(work, seconds=seconds)
     except TimeoutError:
         hint = f"no answer within {seconds:g} s: check the server, and network policies"
-        message = describe("DatabaseUnreachable", place, hint=hint)
-        raise MeasureError("DatabaseUnreachable", message, session_lost=True, server_down=True) from None
+        raise nobody_answers(place, hint) from None
     except psycopg.errors.QueryCanceled:
         hint = (
             f"measuring took over {STATEMENT_SECONDS} s: the table needs the index `outboxrelay sql` prints, or vacuum"
@@ -294,12 +293,16 @@ async def guarded(work: Callable[[], Awaitable[T]], place: Place, *, seconds: fl
         lost = error.sqlstate is None or error.sqlstate[:2] in ("08", "57", "53")
         why = cause(str(error)) or "no connection" if reason == "DatabaseUnreachable" else None
         advice = None if why is None else f"{why}: check host, port and network policies, and that the server runs"
-        raise MeasureError(
-            reason,
-            describe(reason, place, sqlstate=error.sqlstate, hint=advice),
-            session_lost=lost,
-            server_down=why in _NOBODY_ANSWERS,
-        ) from None
+        if why in _NOBODY_ANSWERS:
+            raise nobody_answers(place, str(advice)) from None
+        message = describe(reason, place, sqlstate=error.sqlstate, hint=advice)
+        raise MeasureError(reason, message, session_lost=lost) from None
+
+
+def nobody_answers(place: Place, why: str) -> MeasureError:
+    """Whoever would log in: in each round it may be another one that tries, and the message is to stay as it is."""
+    message = describe("DatabaseUnreachable", Place(address=place.address, dbname=place.dbname), hint=why)
+    return MeasureError("DatabaseUnreachable", message, session_lost=True, server_down=why)
 
 
 _abandoned: set[asyncio.Task[Any]] = set()
