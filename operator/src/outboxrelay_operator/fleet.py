@@ -5,11 +5,20 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from enum import Enum
 
 from outboxrelay_operator.conflicts import Claim, Claims
 from outboxrelay_operator.names import INSTANCE_LABEL, instance_label
 from outboxrelay_operator.observed import Object, Observed, SecretState, Told, Versions, sign_of
 from outboxrelay_operator.pairs import Key, Pair
+
+
+class News(Enum):
+    """What an event tells."""
+
+    NOTHING = "it is as remembered"
+    STATE = "only its status is another"
+    CHANGE = "it is to be read, or compared with what is wanted"
 
 
 class Fleet:
@@ -37,24 +46,21 @@ class Fleet:
         """What is remembered of a resource may be wrong: the next pass reads it."""
         self._stale.add(key)
 
-    def told_of_relay(self, key: Key, live: Object | None) -> bool:
-        """An event says how a resource is now; None: it is gone. Only another spec must be read.
-
-        Returns whether that is news.
-        """
+    def told_of_relay(self, key: Key, live: Object | None) -> News:
+        """An event says how a resource is now; None: it is gone. Only another spec must be read."""
         known = self._seen.get(key)
         if live is not None and self._reads(key):
             self._told[key].append(Told.of_relay(live))
         elif live is None or known is None or sign_of(live) != known.sign:
             self.invalidate(key)
         else:
-            return False
-        return True
+            return News.NOTHING
+        return News.CHANGE
 
-    def told_of_deployment(self, key: Key, live: Object | None) -> bool:
+    def told_of_deployment(self, key: Key, live: Object | None) -> News:
         """An event says how a Deployment is now; None: it is gone. Then everything is read again.
 
-        Returns whether that is news: what the operator itself applied comes back as an event, too.
+        What the operator itself applied comes back as an event, too, and is no news.
         """
         known, meta = self._seen.get(key), (live or {}).get("metadata", {})
         ours = (meta.get("labels") or {}).get(INSTANCE_LABEL) == instance_label(key.name)
@@ -65,8 +71,11 @@ class Fleet:
         elif known is None:
             self.invalidate(key)
         else:
-            return known.took(live)
-        return True
+            held = known.deployments.get(meta["name"])
+            if not known.took(live):
+                return News.NOTHING
+            return News.STATE if held is not None and sign_of(held) == sign_of(live) else News.CHANGE
+        return News.CHANGE
 
     def _reads(self, key: Key) -> bool:
         """Whether a read is under way that will tell of this resource."""

@@ -11,7 +11,7 @@ import contextlib
 import itertools
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import aiohttp
@@ -97,7 +97,8 @@ def registry(notify: Notify, listed: Listed, sessions: _Sessions) -> kopf.Operat
             listed()
         key = news.of_relay(type, body)
         if key is not None:
-            notify(key, Kind.OUTBOX_RELAY, _live(type, body))
+            # The rest is read when it is needed.
+            notify(key, Kind.OUTBOX_RELAY, _live(type, {"metadata": body["metadata"]}))
 
     @kopf.on.event("apps", "v1", "deployments", registry=handlers)
     async def deployment_event(type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002
@@ -110,7 +111,7 @@ def registry(notify: Notify, listed: Listed, sessions: _Sessions) -> kopf.Operat
     return handlers
 
 
-def _live(event: str | None, body: kopf.Body) -> Object | None:
+def _live(event: str | None, body: Mapping[str, Any]) -> Object | None:
     if event == "DELETED":
         return None
     # Parts of the body are views; what is kept must be plain.

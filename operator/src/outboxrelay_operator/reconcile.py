@@ -14,6 +14,7 @@ from outboxrelay_operator.connections import Connections
 from outboxrelay_operator.credentials import pods_to_tell, secret_names, waiting_for_secrets
 from outboxrelay_operator.desired.deployment import RelayImage
 from outboxrelay_operator.desired.network_policy import NetworkRules
+from outboxrelay_operator.facts import Judged
 from outboxrelay_operator.fleet import Fleet
 from outboxrelay_operator.gather import gather
 from outboxrelay_operator.kube import Kube, KubeError
@@ -34,6 +35,12 @@ from outboxrelay_operator.writer import Writer
 START_SECONDS = 60.0
 """How long after a start a status from before is left as it is until as much is known as it says. Where thousands of
 pairs are on one server, two rounds of measuring take a while."""
+
+UNSAID_SECONDS = 30.0
+"""How long the first status of a new resource may wait for others that are not served yet."""
+
+HELD_BACK_SECONDS = 2.0
+"""How soon to look again whether it still must."""
 
 WAITING_SECONDS = 4.0
 """Between two passes while a Secret is missing or refused, or lanes belong to nobody; of a Secret also its age."""
@@ -79,11 +86,17 @@ class Reconciler:
     """None: no NetworkPolicy is made."""
 
     wake: Callable[[Key, float], None]
+    pressed: Callable[[], bool]
+    """Whether other resources wait for what somebody wants of them."""
+
     wall: Callable[[], float]
     _attempts: dict[Key, Attempts] = field(default_factory=dict)
     _standing: dict[Key, Standing] = field(default_factory=dict)
     _autoscalers: dict[Key, Autoscaler] = field(default_factory=dict)
     _asked: dict[Key, Asked] = field(default_factory=dict)
+    _unsaid: dict[Key, float] = field(default_factory=dict)
+    """Since when the first status of a new resource waits."""
+
     _started: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -125,7 +138,11 @@ class Reconciler:
         if not plan.blocked and not outcome.refused and self._knows_too_little(observed, now=now):
             # Whatever is learned until then starts another pass.
             pause = self._started + START_SECONDS - now
+        elif self._may_wait(observed, judged, now=now):
+            self.fleet.reported(key, status)
+            pause = HELD_BACK_SECONDS
         else:
+            self._unsaid.pop(key, None)
             self.fleet.reported(key, status)
             pause = await self.writer.write(observed, status, now=now)
         if self.secrets is not None:
@@ -232,6 +249,16 @@ class Reconciler:
         holds = observed.status.get("observedGeneration") == observed.generation
         return holds and now - self._started < START_SECONDS and not self.memory.complete(observed.owner.key)
 
+    def _may_wait(self, observed: Observed, judged: Sequence[Judged], *, now: float) -> bool:
+        """Whether the first status says no more than that relays start, while there is more urgent work.
+
+        Of a thousand resources that are created at once each would be told of twice, before the last is served.
+        """
+        if observed.status or not judged or any(finding.reason != "Starting" for _, finding in judged):
+            return False
+        key = observed.owner.key
+        return self.pressed() and now - self._unsaid.setdefault(key, now) < UNSAID_SECONDS
+
     def _forget(self, key: Key) -> None:
         self.measurer.measure(key, ())
         self.memory.watch(key, ())
@@ -240,4 +267,5 @@ class Reconciler:
         self._standing.pop(key, None)
         self._autoscalers.pop(key, None)
         self._asked.pop(key, None)
+        self._unsaid.pop(key, None)
         self._wake_all([*self.fleet.forget(key), *self.rollouts.forget(key), *self.connections.ask(key, ())])

@@ -14,7 +14,7 @@ from outboxrelay_operator.complaints import Complaints
 from outboxrelay_operator.connections import Connections
 from outboxrelay_operator.desired.deployment import RelayImage
 from outboxrelay_operator.desired.relay_config import STATUS_PORT
-from outboxrelay_operator.fleet import Fleet
+from outboxrelay_operator.fleet import Fleet, News
 from outboxrelay_operator.gather import complete, survey
 from outboxrelay_operator.handlers import Informer
 from outboxrelay_operator.health import Check, HealthServer
@@ -49,7 +49,7 @@ RETRY_SECONDS = 5.0
 """Until the API server is asked again for what the operator cannot do without."""
 
 GATHER_SECONDS = 0.5
-"""How long to wait for more news: so one status tells of a whole round of measurements."""
+"""How long to wait for more news: so one status tells of a whole round of measurements, or of several pods."""
 
 SHOWN_FIELDS = 10
 
@@ -82,8 +82,13 @@ class Operator:
         loop, listed = asyncio.get_running_loop(), asyncio.Event()
 
         def changed(key: Key, kind: Kind, live: Object | None) -> None:
-            if (fleet.told_of_deployment if kind is Kind.DEPLOYMENT else fleet.told_of_relay)(key, live):
-                queue.add(key)
+            news = (fleet.told_of_deployment if kind is Kind.DEPLOYMENT else fleet.told_of_relay)(key, live)
+            if news is News.STATE:
+                # While pods come up, more of it follows.
+                queue.add_after(key, GATHER_SECONDS)
+            elif news is News.CHANGE:
+                # What somebody wants comes before what there is to report.
+                queue.add(key, urgent=True)
 
         informers = [
             Informer(
@@ -242,6 +247,7 @@ class Operator:
             connections=Connections(per_server=self.settings.max_relay_connections_per_server),
             network=self.settings.network,
             wake=queue.add_after,
+            pressed=lambda: queue.pressed,
             wall=self.wall,
         )
         complaints = Complaints(logger)

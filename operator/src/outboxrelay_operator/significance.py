@@ -1,8 +1,9 @@
 """Whether a new status is worth a write: OL-08 is the operator that wakes itself by its own status. Pure.
 
-A flip of a condition, a pair's reason and counts of pods are written at once; numbers that moved far at most every
-five seconds; other numbers and texts at most every ten, and only if they moved visibly. What did not move is not
-written again: a thousand resources at rest cost nothing. Only a pair that is about to be scaled down is confirmed.
+A flip of a condition and a pair's reason are written at once; counts of pods, which come and go in groups, and numbers
+that moved far at most every five seconds; other numbers and texts at most every ten, and only if they moved visibly.
+What did not move is not written again: a thousand resources at rest cost nothing. Only a pair that is about to be
+scaled down is confirmed.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ _NUMBERS = frozenset(
         "unrouted",
     }
 )
+_PODS = frozenset({"readyReplicas", "replicas", "replicasPerPair"})
 _TEXTS = frozenset({"message", "lastError", "backlogExact", "lagExact", "blockedBy"})
 _IGNORED = frozenset({"measuredAt", "display", "at", "lastTransitionTime"})
 
@@ -78,6 +80,8 @@ def _compare(before: Any, after: Any, key: str = "") -> Change:
         return Change.NONE
     if key in _NUMBERS:
         return _moved(key, before, after)
+    if key in _PODS:
+        return Change.FAR if before != after else Change.NONE
     if key == "scaling" and before is not None and after is not None:
         # What was decided is in desiredReplicas; this only explains it.
         return min(Change.NEAR, _parts(before, after))

@@ -1,7 +1,8 @@
 """The keyed work queue between events and reconciles.
 
 A key waits at most once, is worked on by at most one worker at a time, and a key that is added while it is being
-worked on is worked on once more afterwards. `Schedule` decides, with time passed in; `WorkQueue` adds the waiting.
+worked on is worked on once more afterwards. What is urgent comes first, but does not keep all else waiting.
+`Schedule` decides, with time passed in; `WorkQueue` adds the waiting.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ import asyncio
 import heapq
 import itertools
 import random
-from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
+
+URGENT_IN_A_ROW = 3
+"""How many urgent keys may overtake the others before it is the turn of one of those."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,27 +41,35 @@ class Schedule(Generic[K]):
     def __init__(self, *, backoff: Backoff, chance: Callable[[], float]) -> None:
         self._backoff = backoff
         self._chance = chance
-        self._ready: deque[K] = deque()
-        self._queued: set[K] = set()
+        self._urgent: dict[K, None] = {}
+        self._ready: dict[K, None] = {}
+        """In the order in which they came."""
+
+        self._overtakers = 0
         self._running: set[K] = set()
-        self._again: set[K] = set()
+        self._again: dict[K, bool] = {}
+        """To be worked on once more, and whether that is urgent."""
+
         self._failures: dict[K, int] = {}
         self._delayed: list[tuple[float, int, K]] = []
         self._due: dict[K, float] = {}
         self._order = itertools.count()
 
-    def add(self, key: K) -> None:
+    def add(self, key: K, *, urgent: bool = False) -> None:
         """Make a key ready; if it is being worked on, it becomes ready when that ends."""
         self._due.pop(key, None)
         if key in self._running:
-            self._again.add(key)
-        elif key not in self._queued:
-            self._queued.add(key)
-            self._ready.append(key)
+            self._again[key] = urgent or self._again.get(key, False)
+        elif urgent:
+            self._ready.pop(key, None)
+            self._urgent.setdefault(key)
+        elif key not in self._urgent:
+            self._ready.setdefault(key)
 
     def add_at(self, key: K, when: float) -> None:
         """Make a key ready at `when`; of several delays the earliest counts, and `add` overtakes them all."""
-        if key in self._queued or key in self._again or self._due.get(key, when + 1) <= when:
+        waits = key in self._urgent or key in self._ready or key in self._again
+        if waits or self._due.get(key, when + 1) <= when:
             return
         self._due[key] = when
         heapq.heappush(self._delayed, (when, next(self._order), key))
@@ -69,10 +80,13 @@ class Schedule(Generic[K]):
             when, _, key = heapq.heappop(self._delayed)
             if self._due.get(key) == when:
                 self.add(key)
-        if not self._ready:
+        overtakes = bool(self._urgent) and (not self._ready or self._overtakers < URGENT_IN_A_ROW)
+        queue = self._urgent if overtakes else self._ready
+        if not queue:
             return None
-        key = self._ready.popleft()
-        self._queued.remove(key)
+        self._overtakers = self._overtakers + 1 if overtakes else 0
+        key = next(iter(queue))
+        del queue[key]
         self._running.add(key)
         return key
 
@@ -85,8 +99,7 @@ class Schedule(Generic[K]):
         else:
             self._failures.pop(key, None)
         if key in self._again:
-            self._again.remove(key)
-            self.add(key)
+            self.add(key, urgent=self._again.pop(key))
 
     def next_due(self) -> float | None:
         """When the next delayed key becomes ready; None if there is none."""
@@ -97,7 +110,12 @@ class Schedule(Generic[K]):
     @property
     def depth(self) -> int:
         """Keys that are ready or being worked on; delayed ones are not counted."""
-        return len(self._ready) + len(self._running)
+        return len(self._urgent) + len(self._ready) + len(self._running)
+
+    @property
+    def pressed(self) -> bool:
+        """Whether urgent keys wait for a worker."""
+        return bool(self._urgent)
 
 
 class WorkQueue(Generic[K]):
@@ -122,9 +140,14 @@ class WorkQueue(Generic[K]):
         """Keys that are ready or being worked on."""
         return self._schedule.depth
 
-    def add(self, key: K) -> None:
-        """Reconcile a key as soon as a worker is free."""
-        self._schedule.add(key)
+    @property
+    def pressed(self) -> bool:
+        """Whether urgent keys wait for a worker."""
+        return self._schedule.pressed
+
+    def add(self, key: K, *, urgent: bool = False) -> None:
+        """Reconcile a key as soon as a worker is free; if it is urgent, before others that wait."""
+        self._schedule.add(key, urgent=urgent)
         self._changed.set()
 
     def add_after(self, key: K, seconds: float) -> None:

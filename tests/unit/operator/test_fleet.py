@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from outboxrelay_operator.fleet import Fleet
+from outboxrelay_operator.fleet import Fleet, News
 from outboxrelay_operator.gather import complete, gather, survey
 from outboxrelay_operator.kube import Kind, Object, lean
 from outboxrelay_operator.names import labels, shared_name
@@ -107,7 +107,7 @@ class TestEvents:
         fleet.reading(KEY)
         observed = await gather(kube, KEY)
         assert observed is not None
-        assert fleet.told_of_deployment(KEY, deployment(version=100, ready=1))
+        assert fleet.told_of_deployment(KEY, deployment(version=100, ready=1)) is News.CHANGE
         fleet.saw(observed)
         assert fleet.seen(KEY) is None
         fleet.reading(KEY)
@@ -129,11 +129,16 @@ class TestEvents:
         fleet = await remembering(kube)
         seen = fleet.seen(KEY)
         assert seen is not None
-        seen.took(deployment(version=100))
-        assert not fleet.told_of_deployment(KEY, deployment(version=100))
-        assert not fleet.told_of_relay(KEY, deepcopy(kube.objects[Kind.OUTBOX_RELAY, KEY.namespace, KEY.name]))
-        assert fleet.told_of_deployment(KEY, deployment(version=101, ready=1, generation=2))
-        assert fleet.told_of_deployment(KEY, None)
+        spec = {"spec": {"replicas": 1}}
+        seen.took(deployment(version=100, generation=1) | spec)
+        same = deepcopy(kube.objects[Kind.OUTBOX_RELAY, KEY.namespace, KEY.name])
+        assert [
+            fleet.told_of_relay(KEY, same),
+            fleet.told_of_deployment(KEY, deployment(version=100, generation=1) | spec),
+            fleet.told_of_deployment(KEY, deployment(version=101, generation=1, ready=1) | spec),
+            fleet.told_of_deployment(KEY, deployment(version=102, generation=2, ready=1) | spec),
+            fleet.told_of_deployment(KEY, None),
+        ] == [News.NOTHING, News.NOTHING, News.STATE, News.CHANGE, News.CHANGE]
 
     async def test_a_resource_is_read_if_its_spec_is_another(self, kube: FakeKube) -> None:
         fleet = await remembering(kube)
@@ -221,8 +226,8 @@ class TestStart:
         fleet = Fleet(clock=lambda: 0.0)
         fleet.listing()
         observed = await self.listed(kube)
-        assert fleet.told_of_relay(KEY, deepcopy(kube.objects[Kind.OUTBOX_RELAY, KEY.namespace, KEY.name]))
-        assert fleet.told_of_deployment(KEY, deepcopy(kube.objects[Kind.DEPLOYMENT, KEY.namespace, "pair"]))
+        fleet.told_of_relay(KEY, deepcopy(kube.objects[Kind.OUTBOX_RELAY, KEY.namespace, KEY.name]))
+        fleet.told_of_deployment(KEY, deepcopy(kube.objects[Kind.DEPLOYMENT, KEY.namespace, "pair"]))
         fleet.saw(observed)
         fleet.listed()
         assert fleet.seen(KEY) is observed
@@ -265,9 +270,9 @@ class TestStart:
     async def test_what_no_list_found_is_read(self, kube: FakeKube) -> None:
         fleet = Fleet(clock=lambda: 0.0)
         fleet.listing()
-        assert fleet.told_of_relay(KEY, deepcopy(kube.objects[Kind.OUTBOX_RELAY, KEY.namespace, KEY.name]))
+        told = fleet.told_of_relay(KEY, deepcopy(kube.objects[Kind.OUTBOX_RELAY, KEY.namespace, KEY.name]))
         fleet.listed()
-        assert fleet.seen(KEY) is None
+        assert (told, fleet.seen(KEY)) == (News.CHANGE, None)
 
     async def test_what_was_told_before_needs_none(self, kube: FakeKube) -> None:
         fleet = Fleet(clock=lambda: 0.0)

@@ -23,9 +23,11 @@ from outboxrelay_operator.metrics import Metrics
 from outboxrelay_operator.pairs import Key, Owner
 from outboxrelay_operator.reconcile import (
     FORBIDDEN_SECONDS,
+    HELD_BACK_SECONDS,
     START_SECONDS,
     STEADY_SECONDS,
     TAKEN_SECONDS,
+    UNSAID_SECONDS,
     WAITING_SECONDS,
     Reconciler,
 )
@@ -62,6 +64,7 @@ class World:
         self.now = NOW
         self.kube = FakeKube()
         self.wakes: list[tuple[Key, float]] = []
+        self.pressed = False
         self.fleet = Fleet(clock=self.clock)
         self.memory = memory = Memory(changed=lambda _: None)
         self.measurer: Measurer = RelayMeasurer(report=memory.measured)
@@ -91,6 +94,7 @@ class World:
             rollouts=Rollouts(limit=1),
             connections=Connections(per_server=relays_per_server),
             network=None,
+            pressed=lambda: self.pressed,
             wake=lambda key, seconds: self.wakes.append((key, seconds)),
             wall=self.clock,
         )
@@ -166,6 +170,36 @@ class TestStart:
         await after.passed()
         assert after.status()["observedGeneration"] == 2
         await after.measurer.close()
+
+
+class TestBurst:
+    """A thousand resources are created at once: what they want comes before what there is to report."""
+
+    async def test_that_relays_start_is_told_when_the_others_are_served(self, world: World) -> None:
+        world.pressed = True
+        world.kube.put(Kind.OUTBOX_RELAY, relay())
+        await world.passed()
+        assert (len(world.applied("Deployment")), world.status()) == (1, None)
+        assert world.wakes[-1] == (KEY, HELD_BACK_SECONDS)
+        world.pressed = False
+        await world.passed(seconds=HELD_BACK_SECONDS)
+        assert set(world.reasons().values()) == {"Starting"}
+
+    async def test_it_is_told_after_a_while_in_any_case(self, world: World) -> None:
+        world.pressed = True
+        world.kube.put(Kind.OUTBOX_RELAY, relay())
+        await world.passed()
+        await world.passed(seconds=UNSAID_SECONDS - 1)
+        assert world.status() is None
+        await world.passed()
+        assert world.status()["pairsTotal"] == 1
+
+    async def test_what_is_wrong_is_told_at_once(self, world: World) -> None:
+        world.pressed = True
+        world.kube.drop(Kind.SECRET, KEY.namespace, "orders-db")
+        world.kube.put(Kind.OUTBOX_RELAY, relay())
+        await world.passed()
+        assert set(world.reasons().values()) == {"SecretMissing"}
 
 
 class TestRollouts:

@@ -74,6 +74,15 @@ def test_ol_08_numbers_are_written_at_most_once_in_the_interval(
     assert wait(old, new, since=interval) == 0
 
 
+@pytest.mark.parametrize("count", ["replicas", "readyReplicas"])
+def test_pods_that_come_one_by_one_are_written_together(count: str) -> None:
+    after = deepcopy(status())
+    after[count] += 1
+    after["pairs"][0][count] += 1
+    assert wait(status(), after, since=3.0) == FAR_INTERVAL_SECONDS - 3
+    assert wait(status(), after, since=FAR_INTERVAL_SECONDS) == 0
+
+
 def test_a_flip_does_not_wait() -> None:
     broken = status(pods=(pod(ready=False, report=report(broker=side(False, "TopicMissing"))),))
     assert wait(status(), broken, since=0.0) == 0
@@ -106,7 +115,6 @@ def test_an_explanation_waits_for_what_was_decided_does_not() -> None:
 
 
 EDITS: dict[str, Callable[[dict[str, Any]], Any]] = {
-    "a pod more": lambda after: after["pairs"][0].update(replicas=2),
     "another reason": lambda after: after["conditions"][0].update(reason="RowsParked"),
     "another generation": lambda after: after.update(observedGeneration=2),
     "a pair more": lambda after: after["pairs"].append(after["pairs"][0]),

@@ -94,6 +94,31 @@ def test_a_delay_that_ends_while_the_key_is_worked_on_is_not_lost() -> None:
     assert queue.take(3) == "a"
 
 
+def test_what_is_urgent_overtakes_and_lets_one_of_the_others_through_now_and_then() -> None:
+    queue = schedule()
+    for key in ("old", "older", "raised"):
+        queue.add(key)
+    for number in range(5):
+        queue.add(f"urgent {number}", urgent=True)
+    queue.add("raised", urgent=True)
+    assert (queue.depth, queue.pressed) == (8, True)
+    order = [queue.take(0) for _ in range(8)]
+    assert order == ["urgent 0", "urgent 1", "urgent 2", "old", "urgent 3", "urgent 4", "raised", "older"]
+    assert (queue.take(0), queue.pressed) == (None, False)
+
+
+def test_what_is_urgent_stays_so() -> None:
+    queue = schedule()
+    queue.add("busy")
+    assert queue.take(0) == "busy"
+    queue.add("other")
+    queue.add("busy", urgent=True)
+    queue.add("busy")
+    queue.done("busy", now=0, failed=False)
+    queue.add("busy")
+    assert [queue.take(0), queue.take(0), queue.take(0)] == ["busy", "other", None]
+
+
 def test_depth_counts_what_waits_and_what_is_worked_on() -> None:
     queue = schedule()
     queue.add("a")
