@@ -152,3 +152,21 @@ def test_a_pod_that_cannot_run(pod: Object, reason: str, words: str, running: St
     _change(running, pod=dict.fromkeys(pod))
     running.wait_told(RELAY, PodsHealthy=("True", "NoTrouble"), seconds=START_SECONDS)
     running.wait_ready(RELAY)
+
+
+def test_a_relay_that_polls_in_spite_of_notify(stage: Stage) -> None:
+    """Rows flow, so DatabaseReachable stays True; its reason is there until what `outboxrelay sql` prints was run."""
+    name = "announced"
+    stage.create_table(name)
+    stage.create_topic(name)
+    table = {"name": name, "wake": "Notify"}
+    databases = [stage.database(name, table=table)]
+    stage.api.create(stage.relay(name, databases=databases, topics=[topic(name, topic=name)]))
+    status = stage.wait_told(
+        name, Ready=("True", "Flowing"), DatabaseReachable=("True", "TriggerMissing"), seconds=START_SECONDS
+    )
+    assert f"no trigger announces new rows of public.{name}" in condition(status, "DatabaseReachable")["message"]
+    (pair,) = status["pairs"]
+    command = ("outboxrelay", "sql", "--config", "/etc/outboxrelay/config/config.json")
+    stage.sql(stage.cluster.kubectl("exec", "-n", stage.namespace, f"deploy/{pair['name']}", "--", *command))
+    stage.wait_told(name, Ready=("True", "Flowing"), DatabaseReachable=("True", "Connected"))
