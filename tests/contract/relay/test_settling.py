@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from outboxrelay.config import RelayConfig
 from outboxrelay.ports import SettleRefusedError, StoreError
+from outboxrelay.stores.preflight import examine_database
 from tests.contract.relay.reads import ids, read, refusal
 from tests.contract.relay.settings import POLICIES, MakeStore, prepare_policy, relay_config, relay_role
 from tests.testbed.services.eventually import eventually
@@ -189,6 +191,31 @@ def test_other_rows_than_those_being_removed_cannot_be_settled(database: Databas
         store.settle([3, 4])
     store.settle([1, 2])
     assert database.execute("select min(id) from outbox") == [(3,)]
+
+
+def settling(config: RelayConfig) -> list[tuple[str, str]]:
+    """What the preflight says of the statements that settle rows and clean up."""
+    return [(found.level, found.message) for found in examine_database(config) if found.subject == "settling"]
+
+
+def test_the_preflight_finds_what_the_relay_would_refuse_to_start_with(database: Database, tmp_path: Path) -> None:
+    """And that a publication of all tables keeps old rows from being removed."""
+    prepare_policy(database, "keep")
+    database.execute("create index on outbox_sent (id)")
+    keep = {"policy": "Keep", "keep_for_seconds": 60.0}
+    config = relay_config(tmp_path, database=database, retention=keep)
+    assert settling(config) == []
+    database.execute("create publication changes for table outbox, outbox_sent")
+    ((level, message),) = settling(config)
+    assert level == "warning"
+    assert "removing rows that were kept long enough failed" in message
+    assert "REPLICA IDENTITY FULL" in message
+    database.execute("alter table outbox_sent replica identity full")
+    database.execute("create rule no as on delete to outbox do instead nothing")
+    ((level, message),) = settling(config)
+    assert level == "error"
+    assert "settling rows failed" in message
+    assert "0A000" in message
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,20 @@ LIMIT_BYTES = 20_000
 
 WITHIN_SECONDS = 120.0
 
+OBSTACLES = ("raise", "raise at the end", "keep some")
+_OBSTACLE = """
+create table obstacle (way text);
+create function obstruct() returns trigger language plpgsql security definer as $$ begin
+    if exists (select from public.obstacle where way = tg_argv[0]) then raise exception 'not now'; end if;
+    if old.id % 2 = 0 and exists (select from public.obstacle where way = 'keep some') then return null; end if;
+    return case tg_op when 'DELETE' then old else new end;
+end $$;
+create trigger obstruct before delete or update on outbox for each row execute function obstruct('raise');
+create constraint trigger obstruct_late after delete or update on outbox deferrable initially deferred
+    for each row execute function obstruct('raise at the end');
+"""
+"""What keeps rows from being settled as long as the table says so: to make a trigger waits for those who write."""
+
 
 @dataclass(frozen=True, slots=True)
 class Services:
@@ -93,6 +107,7 @@ class _Course:
         self._committed: list[Committed] = []
         self._at_fault: list[Committed] = []
         self._hanging = False
+        self._refusing = False
         self._stood_still = False
         self._repeatable: set[int] = set()
         self._most_repeats = 0
@@ -108,6 +123,8 @@ class _Course:
             stack.callback(services.postgres.drop_database, database)
             prepare(database, payload=schedule.payload, keys=schedule.habits.keys)
             unsent = prepare_policy(database, schedule.policy)
+            if any(step.kind == "refuse" for step in schedule.steps):
+                database.execute(_OBSTACLE)
             faults = any(step.kind == "fault" for step in schedule.steps)
             topic = services.kafka.create_topic(
                 partitions=schedule.partitions, configs={"max.message.bytes": str(LIMIT_BYTES)} if faults else None
@@ -206,6 +223,8 @@ class _Course:
             "commit": lambda _: self._end_transaction(commits=True),
             "roll-back": lambda _: self._end_transaction(commits=False),
             "fault": self._fault,
+            "refuse": self._refuse,
+            "allow": lambda _: self._allow(),
         }
         steps[step.kind](step.number)
 
@@ -251,9 +270,12 @@ class _Course:
             relay.resume()
         # A signal that comes before Python has its handler is no orderly end.
         eventually(relay.catches_sigterm, seconds=60, what=f"{relay.name} to be up")
-        if self._hanging:
+        if self._hanging or self._refusing:
             self._accounts_for(1)
         status = relay.terminate()
+        if self._refusing:
+            # What it read and sent in the meantime could not be settled either.
+            self._repeatable |= self._ids(self._left)
         if status != 0:
             self.result.problems.append(f"{relay.name} ended with status {status} after SIGTERM: {relay.log_tail()}")
 
@@ -310,6 +332,15 @@ class _Course:
             row = insert(connection, self._schedule.payload, self._chance, key=key, version=version, note=big)
         self._at_fault.append(row)
 
+    def _refuse(self, number: int) -> None:
+        self._owner.execute("insert into obstacle values (%s)", [OBSTACLES[number % len(OBSTACLES)]])
+        self._refusing = True
+
+    def _allow(self) -> None:
+        if self._refusing:
+            self._owner.execute("delete from obstacle")
+            self._refusing = False
+
     # -- repeats
 
     def _accounts_for(self, relays: int) -> None:
@@ -335,6 +366,7 @@ class _Course:
             self._end_transaction(commits=True)
         self._go_on()
         self._resume()
+        self._allow()
         if not self._at_fault or self._schedule.on_error == "DeadLetter":
             return
         if self._schedule.mend == "raise":

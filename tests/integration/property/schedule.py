@@ -29,6 +29,8 @@ Kind = Literal[
     "commit",
     "roll-back",
     "fault",
+    "refuse",
+    "allow",
 ]
 """
 kill: kill -9 of a relay, and a new one for it.
@@ -39,10 +41,16 @@ end-sessions: the server ends the sessions of all relays.
 hang-broker, go-on-broker: SIGSTOP and SIGCONT of the broker.
 open, commit, roll-back: a transaction that draws ids now and ends later.
 fault: a row that is too large for the topic, of a key that the writers use.
+refuse, allow: a trigger keeps rows from being settled, by raising an error then or at the end of the transaction, or
+some of them without a word; and does so no more.
 """
 
 DISTURBANCES: tuple[Kind, ...] = ("kill", "kill", "pause", "resume", "roll", "scale", "end-sessions")
-OTHERS: tuple[Kind, ...] = ("hang-broker", "go-on-broker", "go-on-broker", "open", "commit", "roll-back", "fault")
+OTHERS: tuple[Kind, ...] = (
+    *("hang-broker", "go-on-broker", "go-on-broker"),
+    *("open", "commit", "roll-back", "fault"),
+    *("refuse", "allow"),
+)
 
 
 class _Model(BaseModel):
@@ -55,7 +63,7 @@ class Step(_Model):
     kind: Kind
     after_rows: int = 10
     number: int = 0
-    """Which relay or key, modulo how many there are; with scale, how many relays."""
+    """Which relay, key or way to refuse, modulo how many there are; with scale, how many relays."""
 
 
 class Schedule(_Model):

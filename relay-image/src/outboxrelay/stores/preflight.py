@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import psycopg
+from psycopg import sql
 
 from outboxrelay.config import RelayConfig
 from outboxrelay.findings import Finding
@@ -18,7 +19,9 @@ from outboxrelay.stores.lane_column import disagreement
 from outboxrelay.stores.locks import examine_locks
 from outboxrelay.stores.mark_preflight import examine_mark
 from outboxrelay.stores.match_preflight import examine_match
-from outboxrelay.stores.session import connect
+from outboxrelay.stores.policy import policy_of
+from outboxrelay.stores.session import Connection, connect
+from outboxrelay.stores.standing import standing
 from outboxrelay.stores.table import (
     LANE_REMEDY,
     ROW_SECURITY_REMEDY,
@@ -28,6 +31,7 @@ from outboxrelay.stores.table import (
     columns_not_read,
     is_partitioned,
     missing_privileges,
+    require_settling,
     row_security,
     table_oid,
     unlogged,
@@ -82,6 +86,8 @@ def examine_database(config: RelayConfig) -> list[Finding]:
         ]
         try:
             findings.extend(examine_table(connection, config))
+            if not any(finding.level == "error" for finding in findings):
+                findings.extend(_settling(connection, config))
             findings.extend(examine_notifications(connection, config))
             findings.extend(examine_locks(connection, config))
         except psycopg.Error as error:
@@ -130,6 +136,33 @@ def examine_table(
     findings.extend(_storage(connection, oid))
     findings.extend(examine_wake(connection, config))
     findings.extend(_grants(connection, config, oid, role=role))
+    return findings
+
+
+def _settling(connection: Connection, config: RelayConfig) -> list[Finding]:
+    """What the server says to the statements that settle rows and clean up: a rule or a publication may be in the way.
+
+    Raises:
+        psycopg.Error: the catalog could not be read.
+    """
+    oid = table_oid(connection, config)
+    if oid is None:
+        return []
+    found = standing(connection, config)
+    policy = policy_of(config, column_types(connection, oid), columns=found.columns, may_stay=found.may_stay)
+    forget = policy.cleanup()
+    tried: list[tuple[Literal["error", "warning"], str, sql.Composed]] = [
+        ("error", "settling rows", policy.settle(sql.SQL("false")))
+    ]
+    if forget is not None:
+        tried.append(("warning", "removing rows that were kept long enough", forget.statement))
+    findings = []
+    for level, attempt, statement in tried:
+        try:
+            require_settling(connection, statement)
+        except psycopg.Error as error:
+            failure = translate(error, config=config, attempt=attempt)
+            findings.append(Finding(level=level, subject="settling", message=f"{failure.reason}: {failure.message}"))
     return findings
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import psycopg
 from psycopg import errors, sql
+from psycopg.types.numeric import Int8
 
 from outboxrelay.config import RelayConfig
 from outboxrelay.extras import Role, extras_of
@@ -299,7 +300,7 @@ def columns_to_move(connection: psycopg.Connection[Any], config: RelayConfig) ->
 
 
 def require_settling(connection: Connection, settle: sql.Composed) -> None:
-    """Let the server look at the statement that settles rows: what could never be settled would be sent for ever.
+    """Let the server look at a statement that settles rows or cleans up: what is never settled would be sent for ever.
 
     Raises:
         psycopg.Error: it refuses the statement, for the types of the second table, say.
@@ -307,7 +308,7 @@ def require_settling(connection: Connection, settle: sql.Composed) -> None:
     try:
         with connection.transaction():
             wait_briefly(connection)
-            connection.execute(sql.SQL("EXPLAIN {}").format(settle), {})
+            connection.execute(sql.SQL("EXPLAIN {}").format(settle), {"start": Int8(0), "rows": Int8(0)})
     except (errors.LockNotAvailable, errors.QueryCanceled):
         # Somebody works on the table. Rows can be read meanwhile, and settled later.
         return
