@@ -76,12 +76,12 @@ def _lacks_identity(error: psycopg.Error) -> bool:
     return error.sqlstate == "55000" and error.diag.source_function == "CheckCmdReplicaIdentity"
 
 
-def refuses_rows(error: psycopg.Error, *, starts_the_same: Callable[[], bool]) -> bool:
+def refuses_rows(error: psycopg.Error, *, begins_the_same: Callable[[], bool]) -> bool:
     """Whether the server, in a session that goes on, refuses to change these rows, and a new session would not help.
 
     What a function raises does not concern the session, whatever its code: a trigger may write to a table that has
     gone, and nothing of that is seen when a session looks at the outbox table. Nor is a sequence, a function or a
-    policy of rows seen that the second table makes use of: `starts_the_same` says whether a new session would find
+    policy of rows seen that the second table makes use of: `begins_the_same` says whether a new session would find
     everything as it was when this one began.
     """
     diagnosis = error.diag
@@ -89,7 +89,7 @@ def refuses_rows(error: psycopg.Error, *, starts_the_same: Callable[[], bool]) -
         return False
     if diagnosis.context is not None:
         return True
-    return error.sqlstate not in _MENDED_ANEW and (error.sqlstate not in _MAYBE_NAMED or starts_the_same())
+    return error.sqlstate not in _MENDED_ANEW and (error.sqlstate not in _MAYBE_NAMED or begins_the_same())
 
 
 def refusal(error: psycopg.Error, *, config: RelayConfig) -> str:

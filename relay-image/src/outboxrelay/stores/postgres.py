@@ -1,4 +1,4 @@
-"""The outbox table in PostgreSQL, in Delete mode, read and settled over one session that also holds the locks.
+"""The outbox table in PostgreSQL, read and settled over one session that also holds the locks.
 
 Why the order of a key holds. Writers of one key take the key's lock before their id is drawn, so when a row of a key
 is visible, every row of that key with a lower id was committed before it and is visible too. A batch is the lowest ids
@@ -19,11 +19,11 @@ import functools
 import select
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, Literal
 
 import psycopg
-from psycopg import abc, errors, pq, sql
+from psycopg import errors, pq
 from psycopg.adapt import Transformer
 from psycopg.types.numeric import Int8
 
@@ -32,35 +32,22 @@ from outboxrelay.extras import extras_of
 from outboxrelay.ports import Batch, Row, RowFault, SettleRefusedError, Stop, StoreError, Wake, WideRow
 from outboxrelay.report import Holder
 from outboxrelay.stores.care import Care
-from outboxrelay.stores.cleanup import Cleanup
-from outboxrelay.stores.encoding import UNCONVERTIBLE, Texts, texts_of
+from outboxrelay.stores.encoding import UNCONVERTIBLE
 from outboxrelay.stores.errors import note_refusal, place, refusal, refuses_rows, translate
 from outboxrelay.stores.floor import Floor
 from outboxrelay.stores.holders import holding_vacuum_back, locking, words
-from outboxrelay.stores.locks import require_room
-from outboxrelay.stores.membership import Membership
-from outboxrelay.stores.policy import policy_of
-from outboxrelay.stores.question import Questions
-from outboxrelay.stores.retire import Retirement
+from outboxrelay.stores.lookout import SLOW_READ_SECONDS, Lookout
+from outboxrelay.stores.opened import Opened, Question, Removal, begin, begins_the_same
 from outboxrelay.stores.session import Connection, connect
 from outboxrelay.stores.sharing import EvenShare
-from outboxrelay.stores.sql import BEYOND_BOUND, KEY, SNAPSHOT, Shape, Statements, Weigh
-from outboxrelay.stores.standing import Standing, standing
+from outboxrelay.stores.sql import BEYOND_BOUND, KEY, SNAPSHOT, Shape, Weigh
+from outboxrelay.stores.standing import standing
 from outboxrelay.stores.statement import Statement, array
-from outboxrelay.stores.table import inspect, require_settling, table_oid
-from outboxrelay.stores.wake import Listener
+from outboxrelay.stores.table import table_oid
 
 _make_row: Callable[[Sequence[Any]], Row] = functools.partial(tuple.__new__, Row)
 _make_wide_row: Callable[[Sequence[Any]], Row] = functools.partial(tuple.__new__, WideRow)
 
-
-_SLOW_READ_SECONDS: Final = 0.02
-_LOOK_FURTHER_SECONDS: Final = 1.0
-_LOOK_SECONDS: Final = 0.1
-"""How often to look at who writes to the table. The floor lags that far behind, and reads walk over dead rows."""
-
-_SWEEP_SHARE: Final = 20
-"""A full sweep may take no more than about this fraction of the time."""
 
 _LONGEST_NOTE: Final = 1000
 
@@ -73,48 +60,6 @@ _CLEANING_LANE: Final = 0
 """Whoever owns this lane cleans up for all: two at a time would only be in each other's way."""
 
 
-@dataclass
-class _Question:
-    """A question for rows whose answer was not handed out yet."""
-
-    limit: int
-    weigh: Weigh
-    sweeping: bool = False
-    """Whether it begins at the low end only for what nobody expects there."""
-
-    answer: pq.abc.PGresult | psycopg.Error | None = None
-    rows: list[Row] | None = None
-    rewound: int | None = None
-    """The lowest row that the caller handed back meanwhile: the answer says nothing of it."""
-
-
-@dataclass
-class _Removal:
-    """Rows that the server was told to remove."""
-
-    ids: Sequence[int]
-    outcome: int | psycopg.Error | None = None
-    """How many it removed; None while it has not answered."""
-
-
-@dataclass
-class _Session:
-    """What lives and ends with one connection."""
-
-    connection: Connection
-    statements: Statements
-    questions: Questions
-    membership: Membership
-    loader: abc.Transformer
-    note: sql.Composed | None
-    standing: Standing
-    cleanup: Cleanup | None
-    listener: Listener | None
-    texts: Texts | None
-    open: _Question | None = None
-    removal: _Removal | None = None
-
-
 class PostgresStore:
     """`OutboxStore` over psycopg."""
 
@@ -122,16 +67,11 @@ class PostgresStore:
         self._config = config
         self._clock = clock
         self._connection: Connection | None = None
-        self._opened: _Session | None = None
+        self._opened: Opened | None = None
         self._extras = extras_of(config)
         self._make_row = _make_wide_row if self._extras else _make_row
         self._floor = Floor()
-        self._settled_up_to: int | None = None
-        """The highest id that was read and settled, until the server was looked at."""
-        self._looked_at = float("-inf")
-        self._swept_at = float("-inf")
-        self._sweep_interval = config.tuning.full_sweep_seconds
-        self._looked_further_at = float("-inf")
+        self._lookout = Lookout(self._floor, clock=clock, full_sweep_seconds=config.tuning.full_sweep_seconds)
         self._left_out: frozenset[int] = frozenset()
         self._held_back_by: Holder | None = None
         self._cleanup_trouble: str | None = None
@@ -147,59 +87,21 @@ class PostgresStore:
         self.close()
         self._connection = connect(self._config)
         try:
-            types = inspect(self._connection, self._config)
-            found = standing(self._connection, self._config)
-            require_room(self._connection, self._config)
-            policy = policy_of(self._config, types, columns=found.columns, may_stay=found.may_stay)
-            require_settling(self._connection, policy.settle(sql.SQL("false")))
+            self._opened = begin(self._connection, self._config, clock=self._clock, text_refused=self._text_refused)
         except psycopg.Error as error:
             raise self._lost(error, "looking at the table") from None
         except StoreError:
             self.close()
             raise
-        forget = policy.cleanup()
-        rest = self._config.tuning.clean_up_rest_seconds
-        retirement = Retirement(self._config) if self._config.retention.policy == "Keep" else None
-        texts = texts_of(self._connection.info.parameter_status("server_encoding"), refused=self._text_refused)
-        statements = Statements(
-            table=self._config.table,
-            match=self._config.match,
-            lanes=self._config.lanes,
-            types=types,
-            policy=policy,
-            extras=self._extras,
-            encoding=None if texts is None else texts.encoding,
-        )
-        self._opened = _Session(
-            connection=self._connection,
-            statements=statements,
-            questions=Questions(self._connection),
-            membership=Membership(self._connection, self._config),
-            loader=Transformer(self._connection),
-            note=policy.note(),
-            standing=found,
-            cleanup=None
-            if forget is None
-            else Cleanup(forget, clock=self._clock, rest_seconds=rest, retirement=retirement),
-            listener=Listener(self._connection, self._config, clock=self._clock)
-            if self._config.table.wake == "Notify"
-            else None,
-            texts=texts,
-        )
 
     def close(self) -> None:
         """See `OutboxStore.close`."""
         connection, self._connection = self._connection, None
         self._opened = None
         self._held = ((), b"{}")
-        self._begin_anew()
+        self._lookout.begin_anew()
         if connection is not None:
             connection.close()
-
-    def _begin_anew(self) -> None:
-        """Rows may lie anywhere."""
-        self._floor.reset()
-        self._settled_up_to = None
 
     def rebalance(self) -> frozenset[int]:
         """See `OutboxStore.rebalance`."""
@@ -218,7 +120,7 @@ class PostgresStore:
             raise
         if taken:
             # Rows of a new lane may lie anywhere. The next read takes its snapshot after the locks were granted.
-            self._begin_anew()
+            self._lookout.begin_anew()
         return session.membership.owned
 
     def release(self) -> None:
@@ -228,7 +130,7 @@ class PostgresStore:
             self._session().membership.leave()
         except psycopg.Error as error:
             raise self._lost(error, "giving up the lanes") from None
-        self._begin_anew()
+        self._lookout.begin_anew()
 
     def members(self) -> int:
         """See `OutboxStore.members`."""
@@ -238,7 +140,7 @@ class PostgresStore:
         """See `OutboxStore.cleanup_trouble`."""
         return self._cleanup_trouble
 
-    def _clean_up(self, session: _Session) -> None:
+    def _clean_up(self, session: Opened) -> None:
         if session.cleanup is None or _CLEANING_LANE not in session.membership.owned:
             return
         try:
@@ -278,7 +180,7 @@ class PostgresStore:
                 raise StoreError("DatabaseUnreachable", f"the session to {place(self._config)} was ended while idle")
         return listener.announced()
 
-    def _look_around(self, session: _Session) -> None:
+    def _look_around(self, session: Opened) -> None:
         """What need not be looked at often: who holds vacuum back, and whether the table is as it was."""
         connection = session.connection
         at_least = self._config.tuning.held_back_seconds
@@ -293,7 +195,7 @@ class PostgresStore:
             found = []
         self._held_back_by = found[0] if found else None
 
-    def _require_the_same(self, session: _Session) -> None:
+    def _require_the_same(self, session: Opened) -> None:
         """Raises `StoreError` if the statements of the session were made for something else than there is now."""
         try:
             change = session.standing.change(standing(session.connection, self._config))
@@ -303,32 +205,20 @@ class PostgresStore:
             self.close()
             raise StoreError("DatabaseError", f"looking at the table ({place(self._config)}) found {change}")
 
-    def _starts_the_same(self, session: _Session) -> bool:
-        """Whether a new session would find everything as this one did when it began."""
-        try:
-            types = inspect(session.connection, self._config)
-            require_settling(session.connection, session.statements.policy.settle(sql.SQL("false")))
-            found = standing(session.connection, self._config)
-        except (StoreError, psycopg.Error):
-            return False
-        return types == session.statements.types and found == session.standing
-
-    def _refused_for_good(self, session: _Session, error: psycopg.Error) -> bool:
+    def _refused_for_good(self, session: Opened, error: psycopg.Error) -> bool:
         """Whether rows cannot be changed, and a new session would not help."""
-        return self.alive() and refuses_rows(error, starts_the_same=lambda: self._starts_the_same(session))
+        return self.alive() and refuses_rows(error, begins_the_same=lambda: begins_the_same(session, self._config))
 
     def ask(
         self, *, limit: int, held_keys: Collection[bytes], held_ids: Collection[int], in_flight: Sequence[int]
     ) -> None:
         """See `OutboxStore.ask`."""
         self.drop()
-        now = self._clock()
-        sweeping = now - self._swept_at >= self._sweep_interval
-        if sweeping:
-            self._floor.sweep()
-            self._swept_at = now
-            self._sweep_interval = self._config.tuning.full_sweep_seconds
-        self._look()
+        sweeping = self._lookout.sweep_if_due()
+        try:
+            self._lookout.look(self._session())
+        except psycopg.Error as error:
+            raise self._lost(error, "looking at who writes to the table") from None
         self._ask(limit, held_keys=held_keys, held_ids=held_ids, in_flight=in_flight)
         question = self._session().open
         if question is not None:
@@ -349,8 +239,11 @@ class PostgresStore:
                 in_flight = session.removal.ids
             self._ask(limit, held_keys=held_keys, held_ids=held_ids, in_flight=in_flight, exact=True)
         seconds = self._clock() - began
-        if batch.complete and not ahead and seconds > _SLOW_READ_SECONDS:
-            self._look_further(session, seconds)
+        if batch.complete and not ahead and seconds > SLOW_READ_SECONDS:
+            try:
+                self._lookout.look_further(session, seconds)
+            except psycopg.Error as error:
+                raise self._lost(error, "looking for the end of the table") from None
         return batch
 
     def fetch(self) -> None:
@@ -389,7 +282,7 @@ class PostgresStore:
         if session.listener is not None:
             session.listener.forget()
         refused = self._refused(session, session.statements.read(shape), parameters, "reading rows")
-        session.open = _Question(limit=limit, weigh=weigh, answer=refused)
+        session.open = Question(limit=limit, weigh=weigh, answer=refused)
         if refused is not None:
             self._failed(session.open, refused)
 
@@ -401,7 +294,7 @@ class PostgresStore:
         quick = None if exact else self._share.quick_limit(limit)
         return ("reckoned", self._share.exact_limit(limit)) if quick is None else ("share", quick)
 
-    def _receive(self, session: _Session) -> None:
+    def _receive(self, session: Opened) -> None:
         """Wait for the answer to the open question, so that something else can be asked."""
         question = session.open
         if question is None or question.answer is not None:
@@ -417,14 +310,14 @@ class PostgresStore:
             question.answer = error
         if question.sweeping:
             # Over dead rows that an old snapshot keeps from being cleared away it takes longer from time to time.
-            self._spread_sweeps(self._clock() - began)
+            self._lookout.spread_sweeps(self._clock() - began)
 
-    def _make(self, session: _Session) -> None:
+    def _make(self, session: Opened) -> None:
         """Make Python's rows of an answer that was received; what is wrong with it is for whoever takes it."""
         if session.open is not None and not isinstance(session.open.answer, psycopg.Error):
             self._load(session)
 
-    def _load(self, session: _Session) -> list[Row]:
+    def _load(self, session: Opened) -> list[Row]:
         """The rows of the open question, once received; the first of them is the snapshot."""
         question = session.open
         if question is None or question.answer is None:
@@ -440,7 +333,7 @@ class PostgresStore:
                 question.rows = [self._make_row(list(session.texts.into_utf8(row, positions))) for row in question.rows]
         return question.rows
 
-    def _take(self, session: _Session) -> Batch | None:
+    def _take(self, session: Opened) -> Batch | None:
         """The answer as a batch; None if the question has to be asked again, exactly."""
         self._receive(session)
         if session.open is not None and isinstance(session.open.answer, psycopg.Error):
@@ -453,7 +346,7 @@ class PostgresStore:
                 return Batch(rows=[], complete=False)
         return self._batch(session)
 
-    def _batch(self, session: _Session) -> Batch | None:
+    def _batch(self, session: Opened) -> Batch | None:
         """As `_take`, of an answer that was received."""
         rows = self._load(session)
         question, session.open = session.open, None
@@ -474,7 +367,7 @@ class PostgresStore:
             self._floor.rewind(question.rewound)
         return Batch(rows=rows, complete=complete, size=sum(sizes))
 
-    def _weighed(self, question: _Question, rows: Sequence[Row], *, within: bool, complete: bool) -> None:
+    def _weighed(self, question: Question, rows: Sequence[Row], *, within: bool, complete: bool) -> None:
         """What the answer says about the reads to come."""
         sizes = [row.size for row in rows]
         if question.weigh != "share":
@@ -490,7 +383,7 @@ class PostgresStore:
         elif question.weigh == "reckoned" and not (rows or within):
             self._care.failed(question.limit, careful=False)
 
-    def _failed(self, question: _Question, error: psycopg.Error) -> None:
+    def _failed(self, question: Question, error: psycopg.Error) -> None:
         """A read brought nothing: from now on with care, and in the end without the content of the row."""
         self._care.failed(question.limit, careful=question.weigh in _CAREFUL)
         if isinstance(error, _OF_A_ROW) and question.weigh == "looked into" and question.limit == 1:
@@ -527,53 +420,6 @@ class PostgresStore:
             self._held = keys, ("{" + ",".join([f'"\\\\x{key.hex()}"' for key in stored]) + "}").encode()
         return self._held[1]
 
-    def _look_further(self, session: _Session, seconds: float) -> None:
-        """Raise the floor over rows that are not ours: another topic's or other lanes' backlog in the same table.
-
-        Our own batches never do, and without this each read and each sweep would walk over that backlog again.
-        """
-        self._spread_sweeps(seconds)
-        if self._clock() - self._looked_further_at < _LOOK_FURTHER_SECONDS:
-            return
-        self._looked_further_at = self._clock()
-        try:
-            session.questions.ask(session.statements.highest(), {"start": b"%d" % self._floor.start})
-            (highest,) = self._only(session)
-        except psycopg.Error as error:
-            raise self._lost(error, "looking for the end of the table") from None
-        if highest is not None:
-            self._note_settled(highest)
-
-    def _spread_sweeps(self, seconds: float) -> None:
-        """A sweep took so long, or would."""
-        self._sweep_interval = max(self._config.tuning.full_sweep_seconds, _SWEEP_SHARE * seconds)
-
-    def _note_settled(self, row_id: int) -> None:
-        """Up to here nothing of ours is left to be read; the next look at the server is about that."""
-        settled = self._settled_up_to
-        self._settled_up_to = row_id if settled is None else max(row_id, settled)
-
-    def _look(self) -> None:
-        """Let the floor know who writes to the table, if it can learn anything from that."""
-        now = self._clock()
-        if now - self._looked_at < _LOOK_SECONDS or (self._settled_up_to is None and not self._floor.waits()):
-            return
-        session = self._session()
-        self._looked_at = now
-        settled = self._settled_up_to
-        look = session.statements.writers() if settled is None else session.statements.writers_and_xid()
-        try:
-            session.questions.ask(look, {"table": session.statements.relation})
-            names, *xid = self._only(session)
-        except psycopg.Error as error:
-            raise self._lost(error, "looking at who writes to the table") from None
-        writers = names.decode().split(",") if names else []
-        if settled is None:
-            self._floor.still_writing(writers)
-        else:
-            self._floor.observed(highest_id=settled, own_xid=xid[0], writers=writers)
-            self._settled_up_to = None
-
     def leave_out(self, lanes: Collection[int]) -> None:
         """See `OutboxStore.leave_out`."""
         self.drop()
@@ -606,7 +452,7 @@ class PostgresStore:
         """See `OutboxStore.start_settling`."""
         self._remove(self._session(), ids)
 
-    def _remove(self, session: _Session, ids: Sequence[int]) -> _Removal:
+    def _remove(self, session: Opened, ids: Sequence[int]) -> Removal:
         """Tell the server to remove these rows."""
         # The server answers one question at a time, and brings the next rows first.
         self._receive(session)
@@ -615,11 +461,11 @@ class PostgresStore:
             parameters = {"first": b"%d" % ids[0], "last": b"%d" % ids[-1]}
         else:
             statement, parameters = session.statements.settle_list(), {"ids": array(ids)}
-        session.removal = _Removal(ids, self._refused(session, statement, parameters, "removing acknowledged rows"))
+        session.removal = Removal(ids, self._refused(session, statement, parameters, "removing acknowledged rows"))
         return session.removal
 
     def _refused(
-        self, session: _Session, statement: Statement, parameters: Mapping[str, bytes], attempt: str
+        self, session: Opened, statement: Statement, parameters: Mapping[str, bytes], attempt: str
     ) -> psycopg.Error | None:
         """Put a question, and return why it was refused: to be prepared, it may have to wait for a lock in vain.
 
@@ -652,7 +498,7 @@ class PostgresStore:
             if removed < len(ids):
                 # Gone already, as a rule. But a trigger may keep rows without a word, and they would be sent for ever.
                 session.questions.ask(session.statements.left(), {"ids": array(ids)})
-                (left,) = self._only(session)
+                (left,) = session.questions.only()
         except (errors.QueryCanceled, errors.LockNotAvailable) as error:
             if not self.alive():
                 raise self._lost(error, "removing acknowledged rows") from None
@@ -674,9 +520,9 @@ class PostgresStore:
                 f" the {self._config.retention.verb}; look for a trigger or rule that keeps them as they are; nothing"
                 " more is sent until then, and no row is lost or sent again"
             )
-        self._note_settled(ids[-1])
+        self._lookout.settled(ids[-1])
 
-    def _removed(self, session: _Session, removal: _Removal) -> int | psycopg.Error:
+    def _removed(self, session: Opened, removal: Removal) -> int | psycopg.Error:
         """Wait for what became of the rows being removed, so that something else can be asked."""
         if removal.outcome is None:
             try:
@@ -724,18 +570,10 @@ class PostgresStore:
             return False
         return pgconn.status == pq.ConnStatus.OK
 
-    def _session(self) -> _Session:
+    def _session(self) -> Opened:
         if self._opened is None:
             raise StoreError("DatabaseUnreachable", f"there is no session to {place(self._config)}")
         return self._opened
-
-    def _only(self, session: _Session) -> tuple[Any, ...]:
-        """The one row of a statement that always has one."""
-        answer = session.questions.answer()
-        loader = Transformer(session.connection)
-        loader.set_pgresult(answer, format=pq.Format.BINARY)
-        (row,) = loader.load_rows(0, answer.ntuples, tuple)
-        return row
 
     def _lost(self, error: psycopg.Error, attempt: str) -> StoreError:
         """The session is of no more use: end it, so that its locks are free at once."""

@@ -10,9 +10,11 @@ Each statement is prepared once per connection.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import psycopg
 from psycopg import errors, generators, pq
+from psycopg.adapt import Transformer
 
 from outboxrelay.stores.session import Connection
 from outboxrelay.stores.statement import Statement
@@ -50,6 +52,18 @@ class Questions:
         return self._checked(
             self._connection.wait(generators.fetch_many(self._connection.pgconn)), pq.ExecStatus.TUPLES_OK
         )
+
+    def only(self) -> tuple[Any, ...]:
+        """Wait for the one row of a question that always has one.
+
+        Raises:
+            psycopg.Error: as `answer`.
+        """
+        answer = self.answer()
+        loader = Transformer(self._connection)
+        loader.set_pgresult(answer, format=pq.Format.BINARY)
+        (row,) = loader.load_rows(0, answer.ntuples, tuple)
+        return row
 
     def affected(self) -> int:
         """Wait for the end of the open statement, which returns no rows; how many rows it changed.
