@@ -1,4 +1,4 @@
-"""Reading from a store, what it cost the server, and why a store cannot be opened."""
+"""Filling a table, reading from a store, what it cost the server, and why a store cannot be opened."""
 
 from __future__ import annotations
 
@@ -10,6 +10,14 @@ from outboxrelay.config import RelayConfig
 from outboxrelay.ports import Batch, StoreError
 from outboxrelay.stores.postgres import PostgresStore
 from tests.testbed.services.postgres import Database
+
+
+def fill(database: Database, rows: int, *, route: str = "order") -> None:
+    """Insert so many rows of a hundred keys."""
+    database.execute(
+        "insert into outbox (aggregatetype, aggregateid, payload)"
+        f" select '{route}', (i % 100)::text, '{{}}' from generate_series(1, {rows}) i"
+    )
 
 
 def read(store: PostgresStore, *, limit: int = 1000) -> Batch:

@@ -14,17 +14,10 @@ import pytest
 from outboxrelay.config import RelayConfig
 from outboxrelay.ports import SettleRefusedError, StoreError
 from outboxrelay.stores.preflight import examine_database
-from tests.contract.relay.reads import ids, read, refusal
+from tests.contract.relay.reads import fill, ids, read, refusal
 from tests.contract.relay.settings import POLICIES, MakeStore, prepare_policy, relay_config, relay_role
 from tests.testbed.services.eventually import eventually
 from tests.testbed.services.postgres import Database
-
-
-def fill(database: Database, rows: int) -> None:
-    database.execute(
-        "insert into outbox (aggregatetype, aggregateid, payload)"
-        f" select 'order', (i % 100)::text, '{{}}' from generate_series(1, {rows}) i"
-    )
 
 
 def test_rows_that_another_session_locks_are_not_given_up(database: Database, make_store: MakeStore) -> None:
