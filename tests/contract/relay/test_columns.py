@@ -1,4 +1,4 @@
-"""Columns in PostgreSQL: types, byte-exact payloads, odd identifiers, rows picked by route, the weight of large json."""
+"""Columns in PostgreSQL: types, byte-exact payloads, odd identifiers, rows picked by route, what large json weighs."""
 
 from __future__ import annotations
 

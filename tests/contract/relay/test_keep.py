@@ -177,6 +177,26 @@ def test_a_column_that_is_added_while_a_relay_runs_is_kept_too(database: Databas
     assert database.execute("select tenant from outbox_sent") == [("a",)]
 
 
+def test_a_column_that_the_second_table_waits_for_is_moved_once_the_first_has_it(
+    database: Database, make_store: MakeStore
+) -> None:
+    """Rows are held meanwhile; the session that holds them knows nothing of the new column."""
+    prepare_policy(database, "keep")
+    fill(database, 1)
+    store = make_store(database)
+    batch = ids(read(store))
+    database.execute("alter table outbox_sent add tenant text not null")
+    with pytest.raises(SettleRefusedError, match="column tenant of table outbox_sent"):
+        store.settle(batch)
+    database.execute("alter table outbox add tenant text not null default 'a'")
+    with pytest.raises(StoreError, match="other columns than before"):
+        store.settle(batch)
+    store.open()
+    store.rebalance()
+    store.settle(ids(read(store)))
+    assert database.execute("select id, tenant from outbox_sent") == [(1, "a")]
+
+
 def test_a_second_table_with_all_that_the_first_has_will_do(database: Database, make_store: MakeStore) -> None:
     """Also an identity, which takes no values unless told to."""
     database.execute("create table outbox_sent (like outbox including all, outbox_sent_at timestamptz default now())")
@@ -270,6 +290,22 @@ def test_rows_that_a_new_trigger_keeps_are_copied_once(database: Database, make_
     for _ in range(2):
         with pytest.raises(SettleRefusedError, match="2 of 2 are still there after"):
             store.settle(batch)
+    assert database.execute("select count(*) from outbox_sent") == [(2,)]
+
+
+def test_a_new_trigger_that_raises_an_error_ends_no_session(database: Database, make_store: MakeStore) -> None:
+    """Nothing was copied, so that there is nothing to be done otherwise: the batch need not be sent again."""
+    prepare_policy(database, "keep")
+    fill(database, 2)
+    store = make_store(database)
+    batch = ids(read(store))
+    database.execute("create function no() returns trigger language plpgsql as $$ begin raise exception 'no'; end $$")
+    database.execute("create trigger no before delete on outbox for each row execute function no()")
+    for _ in range(2):
+        with pytest.raises(SettleRefusedError, match="P0001"):
+            store.settle(batch)
+    database.execute("drop trigger no on outbox")
+    store.settle(batch)
     assert database.execute("select count(*) from outbox_sent") == [(2,)]
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from outboxrelay.config import RelayConfig
 from outboxrelay.ports import SettleRefusedError, StoreError
+from outboxrelay.stores.postgres import PostgresStore
 from outboxrelay.stores.preflight import examine_database
 from tests.contract.relay.reads import fill, ids, read, refusal
 from tests.contract.relay.settings import POLICIES, MakeStore, prepare_policy, relay_config, relay_role
@@ -31,8 +32,44 @@ def test_rows_that_another_session_locks_are_not_given_up(database: Database, ma
             with pytest.raises(SettleRefusedError, match="another session locks"):
                 store.settle(batch)
             assert store.alive()
-        assert database.execute("select count(*) from outbox") == [(5,)]
+        # What comes before it may go, a piece at a time.
+        assert {(3,), (4,), (5,)} <= set(database.execute("select id from outbox"))
     store.settle(batch)
+    assert database.execute("select count(*) from outbox") == [(0,)]
+
+
+def settle(store: PostgresStore, batch: list[int]) -> None:
+    """Settle a batch in as many attempts as it takes."""
+
+    def settled() -> bool:
+        try:
+            store.settle(batch)
+        except SettleRefusedError:
+            return False
+        return True
+
+    eventually(settled, seconds=60, what="the batch settled")
+
+
+def test_a_batch_that_takes_too_long_at_once_goes_piece_by_piece(database: Database, make_store: MakeStore) -> None:
+    """Each attempt would be cancelled and undone, and nothing more be sent, for ever. All is as before afterwards."""
+    database.execute(
+        "create function slow() returns trigger language plpgsql as"
+        " $$ begin perform pg_sleep(0.05); return old; end $$;"
+        " create trigger slow before delete on outbox for each row execute function slow()"
+    )
+    store = make_store(database, tuning={"statement_timeout_seconds": 0.5})
+    for ahead in (False, True):
+        fill(database, 40)
+        batch = ids(read(store))
+        if ahead:
+            store.start_settling(batch)
+        settle(store, batch)
+        assert database.execute("select count(*) from outbox") == [(0,)]
+    assert ids(read(store)) == []
+    database.execute("drop trigger slow on outbox")
+    fill(database, 40)
+    store.settle(ids(read(store)))
     assert database.execute("select count(*) from outbox") == [(0,)]
 
 

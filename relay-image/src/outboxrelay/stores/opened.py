@@ -43,11 +43,15 @@ class Question:
 
 @dataclass
 class Removal:
-    """Rows that the server was told to remove."""
+    """Rows that the server is to remove: all at once as a rule, else a piece at a time."""
 
     ids: Sequence[int]
+    piece: Sequence[int]
+    """Those of them that it was told to remove now."""
+
+    began: float
     outcome: int | psycopg.Error | None = None
-    """How many it removed; None while it has not answered."""
+    """How many of these it removed; None while it has not answered."""
 
 
 @dataclass

@@ -38,6 +38,7 @@ from outboxrelay.stores.floor import Floor
 from outboxrelay.stores.holders import holding_vacuum_back, locking, words
 from outboxrelay.stores.lookout import SLOW_READ_SECONDS, Lookout
 from outboxrelay.stores.opened import Opened, Question, Removal, begin, begins_the_same
+from outboxrelay.stores.piece import Piece
 from outboxrelay.stores.session import Connection, connect
 from outboxrelay.stores.sharing import EvenShare
 from outboxrelay.stores.sql import BEYOND_BOUND, KEY, SNAPSHOT, Shape, Weigh
@@ -80,6 +81,7 @@ class PostgresStore:
         """Whether the server could not turn a text into UTF-8; from the next session on they come as they are."""
         self._share = EvenShare(rows=config.tuning.batch_rows, size=config.tuning.batch_bytes)
         self._care = Care(rows=config.tuning.batch_rows)
+        self._piece = Piece(rows=config.tuning.batch_rows, seconds=config.tuning.statement_timeout_seconds)
         self._held: tuple[Collection[bytes], bytes] = ((), b"{}")
 
     def open(self) -> None:
@@ -195,10 +197,14 @@ class PostgresStore:
             found = []
         self._held_back_by = found[0] if found else None
 
-    def _require_the_same(self, session: Opened) -> None:
-        """Raises `StoreError` if the statements of the session were made for something else than there is now."""
+    def _require_the_same(self, session: Opened, *, triggers: bool = True) -> None:
+        """Raises `StoreError` if the statements of the session were made for something else than there is now.
+
+        `triggers`: it matters which there are.
+        """
         try:
-            change = session.standing.change(standing(session.connection, self._config))
+            now = standing(session.connection, self._config)
+            change = session.standing.change(now if triggers else now._replace(may_stay=session.standing.may_stay))
         except psycopg.Error as error:
             raise self._lost(error, "looking at the table") from None
         if change is not None:
@@ -452,16 +458,19 @@ class PostgresStore:
         """See `OutboxStore.start_settling`."""
         self._remove(self._session(), ids)
 
-    def _remove(self, session: Opened, ids: Sequence[int]) -> Removal:
-        """Tell the server to remove these rows."""
+    def _remove(self, session: Opened, ids: Sequence[int], *, start: int = 0) -> Removal:
+        """Tell the server to remove these rows, from the position `start` on."""
         # The server answers one question at a time, and brings the next rows first.
         self._receive(session)
-        if _dense(ids):
+        piece = self._piece.of(ids, start=start)
+        if _dense(piece):
             statement = session.statements.settle_range()
-            parameters = {"first": b"%d" % ids[0], "last": b"%d" % ids[-1]}
+            parameters = {"first": b"%d" % piece[0], "last": b"%d" % piece[-1]}
         else:
-            statement, parameters = session.statements.settle_list(), {"ids": array(ids)}
-        session.removal = Removal(ids, self._refused(session, statement, parameters, "removing acknowledged rows"))
+            statement, parameters = session.statements.settle_list(), {"ids": array(piece)}
+        began = self._clock()
+        refused = self._refused(session, statement, parameters, "removing acknowledged rows")
+        session.removal = Removal(ids, piece, began=began, outcome=refused)
         return session.removal
 
     def _refused(
@@ -489,38 +498,60 @@ class PostgresStore:
             raise RuntimeError("other rows are being removed")
         # While the server removes these rows, the next ones are made into Python's.
         self._make(session)
+        give_up_at = removal.began + self._config.tuning.statement_timeout_seconds
+        gone = 0
+        while True:
+            self._finish(session, removal)
+            gone += len(removal.piece)
+            if gone == len(ids):
+                break
+            if self._clock() >= give_up_at:
+                # Whoever waits for the rows has other duties as well.
+                raise SettleRefusedError(f"{self._slow()}; {gone} of {len(ids)} are gone")
+            removal = self._remove(session, ids, start=gone)
+        self._lookout.settled(ids[-1])
+
+    def _finish(self, session: Opened, removal: Removal) -> None:
+        """Wait until one piece is gone."""
         removed = self._removed(session, removal)
         session.removal = None
+        piece = removal.piece
         try:
             if isinstance(removed, psycopg.Error):
                 raise removed
             left = 0
-            if removed < len(ids):
+            if removed < len(piece):
                 # Gone already, as a rule. But a trigger may keep rows without a word, and they would be sent for ever.
-                session.questions.ask(session.statements.left(), {"ids": array(ids)})
+                session.questions.ask(session.statements.left(), {"ids": array(piece)})
                 (left,) = session.questions.only()
         except (errors.QueryCanceled, errors.LockNotAvailable) as error:
             if not self.alive():
                 raise self._lost(error, "removing acknowledged rows") from None
+            self._piece.took_too_long(len(piece))
             # To give the session up would send the whole batch again, and again, for as long as the lock is held.
-            raise SettleRefusedError(
-                f"removing acknowledged rows ({place(self._config)}) takes longer than"
-                f" {self._config.tuning.statement_timeout_seconds:g} s: another session locks some of them, or the"
-                f" server is overloaded; look into pg_locks{self._locked_by()}"
-            ) from None
+            raise SettleRefusedError(f"{self._slow()}; look into pg_locks{self._locked_by()}") from None
         except psycopg.Error as error:
             if not self._refused_for_good(session, error):
                 raise self._lost(error, "removing acknowledged rows") from None
+            # What keeps the rows may be mended by a new column, of which this session knows nothing.
+            self._require_the_same(session, triggers=False)
             raise SettleRefusedError(refusal(error, config=self._config)) from None
         if left:
             # Of a trigger that is new: with policy Keep each attempt would make one more copy.
             self._require_the_same(session)
             raise SettleRefusedError(
-                f"removing acknowledged rows failed ({place(self._config)}): {left} of {len(ids)} are still there after"
-                f" the {self._config.retention.verb}; look for a trigger or rule that keeps them as they are; nothing"
-                " more is sent until then, and no row is lost or sent again"
+                f"removing acknowledged rows failed ({place(self._config)}): {left} of {len(piece)} are still there"
+                f" after the {self._config.retention.verb}; look for a trigger or rule that keeps them as they are;"
+                " nothing more is sent until then, and no row is lost or sent again"
             )
-        self._lookout.settled(ids[-1])
+        self._piece.took(self._clock() - removal.began, rows=len(piece), gone=removed)
+
+    def _slow(self) -> str:
+        return (
+            f"removing acknowledged rows ({place(self._config)}) takes longer than"
+            f" {self._config.tuning.statement_timeout_seconds:g} s: another session locks some of them, a trigger or a"
+            " foreign key without an index is slow, or the server is overloaded"
+        )
 
     def _removed(self, session: Opened, removal: Removal) -> int | psycopg.Error:
         """Wait for what became of the rows being removed, so that something else can be asked."""
