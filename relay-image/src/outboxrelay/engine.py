@@ -131,7 +131,9 @@ class Engine:
                 self._status.tick()
             self._wind_up()
         except _StoppedError:
-            _log.warning("stopping with a batch that was not acknowledged in time; its rows will be sent again")
+            _log.warning(
+                "stopping with a batch that was not acknowledged or settled in time; its rows will be sent again"
+            )
         finally:
             self._publisher.close()
             self._faults.close()
