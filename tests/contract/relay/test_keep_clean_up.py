@@ -243,6 +243,53 @@ def test_without_an_index_nothing_is_removed_row_by_row_and_that_is_said(
     assert store.cleanup_trouble() is None
 
 
+@pytest.mark.parametrize("obstacle", ["foreign key", "trigger"])
+def test_rows_that_cannot_be_removed_keep_no_others(database: Database, make_store: MakeStore, obstacle: str) -> None:
+    """They are passed over, and told of, until what keeps them is gone."""
+    prepare_policy(database, "keep")
+    database.execute("alter table outbox_sent add primary key (id)")
+    send(database, days=[-8] * 2000)
+    if obstacle == "foreign key":
+        database.execute("create table audit (event bigint references outbox_sent (id))")
+        database.execute("insert into audit values (700), (701), (1900)")
+    else:
+        database.execute(
+            "create function no() returns trigger language plpgsql as $$ begin raise exception 'no'; end $$;"
+            " create trigger no before delete on outbox_sent for each row when (old.id in (700, 701, 1900))"
+            " execute function no()"
+        )
+    store = make_store(database)
+
+    def left_over(wanted: list[int]) -> None:
+        def done() -> bool:
+            store.rebalance()
+            return [row_id for (row_id,) in database.execute("select id from outbox_sent order by 1")] == wanted
+
+        eventually(done, seconds=30, what=f"{wanted} left")
+
+    left_over([700, 701, 1900])
+    assert "a foreign key or a trigger keeps them" in str(store.cleanup_trouble())
+    database.execute("drop table audit" if obstacle == "foreign key" else "drop trigger no on outbox_sent")
+    left_over([])
+    eventually(lambda: (store.rebalance(), store.cleanup_trouble() is None)[1], seconds=20, what="no complaint")
+
+
+def test_row_security_that_hides_old_rows_is_told_of(database: Database, make_store: MakeStore, tmp_path: Path) -> None:
+    """They would stay in silence. Rows are sent all the same if a policy lets them in."""
+    prepare_policy(database, "keep")
+    role = granted(database, tmp_path)
+    database.execute("create index on outbox_sent (id)")
+    database.execute("alter table outbox_sent enable row level security")
+    database.execute("create policy taken on outbox_sent for insert with check (true)")
+    insert(database, 3)
+    store = make_store(role)
+    store.settle([row.id for row in read(store)])
+    assert database.execute("select count(*) from outbox_sent") == [(3,)]
+    assert "row-level security applies to outbox_sent" in str(store.cleanup_trouble())
+    (finding,) = findings(relay_config(tmp_path, database=role, retention=RETENTION))
+    assert (finding.level, "row-level security" in finding.message) == ("warning", True)
+
+
 # -- whole partitions
 
 

@@ -1,7 +1,8 @@
 """Removing rows that were sent and kept long enough: a little at a time, and never in anybody's way.
 
 It walks up the ids in short steps. A step looks at some hundred rows, removes those that are old enough, and gives up
-at once when another session locks one of them. The walk rests where rows are too young: those above are younger still.
+at once when another session locks one of them. A row that a foreign key or a trigger keeps is found by ever shorter
+steps, and passed over. The walk rests where rows are too young: those above are younger still.
 Now and then it begins at the low end again, for what was sent late or locked then. So no step scans a table, however
 much in it is to stay, and a busy relay cleans up as well as an idle one.
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+import psycopg
 from psycopg import errors, sql
 from psycopg.types.numeric import Int8
 
@@ -28,6 +30,7 @@ _BUDGET_SECONDS: Final = 0.05
 _STEP_SECONDS: Final = 0.01
 _FEWEST: Final = 50
 _MOST: Final = 5000
+_FEWER: Final = 4
 
 
 class Cleanup:
@@ -49,15 +52,22 @@ class Cleanup:
         self._rows = 500
         self._not_before = float("-inf")
         self._again_at = clock() + 60 * rest_seconds
+        self._refused: str | None = None
+        """The SQLSTATE with which the server refused to remove a row that was passed over in this walk."""
 
     @property
     def complaint(self) -> str | None:
-        """Why rows stay although nothing failed, or take more work than they need."""
+        """Why rows stay although the walk goes on, or take more work than they need."""
+        if self._refused is not None:
+            return (
+                f"removing some rows that were kept long enough is refused (SQLSTATE {self._refused}; the server's log"
+                " says more): a foreign key or a trigger keeps them; they stay, and the others go"
+            )
         return None if self._retirement is None else self._retirement.complaint
 
     def failed(self) -> None:
         """A step failed: rest, then try a smaller one. What cannot be removed must not keep rows from being sent."""
-        self._rows = max(1, self._rows // 4)
+        self._rows = max(1, self._rows // _FEWER)
         self._not_before = self._clock() + self._rest
 
     def run(self, connection: Connection) -> bool:
@@ -79,17 +89,24 @@ class Cleanup:
         if began >= self._again_at:
             self._start = LOWEST
             self._again_at = began + 60 * self._rest
+            self._refused = None
         while True:
-            before = self._clock()
+            before, rows = self._clock(), self._rows
             more = self._step(connection)
             now = self._clock()
-            self._rows = max(_FEWEST, min(_MOST, self._rows * 2 if now - before < _STEP_SECONDS / 2 else self._rows))
-            if now - before > _STEP_SECONDS:
-                self._rows = max(_FEWEST, self._rows // 2)
+            if rows == self._rows:
+                self._pace(now - before)
             if not more:
                 self._not_before = now + self._rest
             if not more or now - began >= _BUDGET_SECONDS:
                 return True
+
+    def _pace(self, seconds: float) -> None:
+        """A step of this many rows took so long."""
+        if seconds < _STEP_SECONDS / 2:
+            self._rows = min(_MOST, 2 * self._rows)
+        elif seconds > _STEP_SECONDS and self._rows > _FEWEST:
+            self._rows = max(_FEWEST, self._rows // 2)
 
     def _step(self, connection: Connection) -> bool:
         """Whether to go on at once."""
@@ -98,8 +115,15 @@ class Cleanup:
             with connection.transaction():
                 wait_briefly(connection)
                 seen, last, young = connection.execute(self._statement, parameters).fetchone() or (0, None, None)
-        except errors.LockNotAvailable:
-            # What is locked stays for the next walk.
+        except psycopg.Error as error:
+            if not isinstance(error, errors.LockNotAvailable):
+                if not _refuses(error):
+                    raise
+                if self._rows > 1:
+                    self._rows = max(1, self._rows // _FEWER)
+                    return True
+                self._refused = error.sqlstate
+            # What is locked, or kept, stays for the next walk.
             seen, last = connection.execute(self._pass_over, parameters).fetchone() or (0, None)
             young = None
         if young is not None:
@@ -108,3 +132,9 @@ class Cleanup:
         if last is not None:
             self._start = last + 1
         return bool(seen == self._rows)
+
+
+def _refuses(error: psycopg.Error) -> bool:
+    """Whether it is a constraint or a trigger that keeps rows, and was quick to say so."""
+    raised = error.diag.context is not None and not isinstance(error, errors.QueryCanceled)
+    return raised or isinstance(error, psycopg.IntegrityError)

@@ -11,6 +11,7 @@ from outboxrelay.findings import Finding
 from outboxrelay.stores import ddl
 from outboxrelay.stores.keep import SENT_AT, moved_columns, sent_table
 from outboxrelay.stores.retire import Shape, partitions, shape_of
+from outboxrelay.stores.table import ROW_SECURITY_REMEDY
 
 _KINDS = """
 SELECT a.attname, format_type(a.atttypid, a.atttypmod)
@@ -40,6 +41,16 @@ def examine_keep(connection: psycopg.Connection[Any], config: RelayConfig, *, ro
         ]
     findings = [_lacking(config, column, kind) for column, kind in _missing(connection, config).items()]
     findings += _partitions(connection, config, role=role) if shape.by_time else _index(config, shape)
+    if shape.hidden:
+        findings.append(
+            Finding(
+                level="warning",
+                subject="sent table",
+                message=f"row-level security applies to this user and {name}: rows that were sent may be refused, or be"
+                " hidden from the clean-up",
+                remedy=ROW_SECURITY_REMEDY,
+            )
+        )
     return findings or [Finding(level="ok", subject="sent table", message=f"{name} takes rows that were sent")]
 
 

@@ -20,6 +20,7 @@ from psycopg import errors, sql
 from outboxrelay.config import RelayConfig
 from outboxrelay.stores.keep import SENT_AT, sent_table
 from outboxrelay.stores.session import Connection, wait_briefly
+from outboxrelay.stores.table import ROW_SECURITY_REMEDY
 
 _SHAPE: Final = """
 SELECT c.relkind = 'p',
@@ -28,7 +29,8 @@ SELECT c.relkind = 'p',
              AND a.attname = %(sent_at)s AND a.atttypid = 'timestamptz'::regtype), false),
        EXISTS (
            SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
-           WHERE i.indrelid = c.oid AND i.indisvalid AND i.indpred IS NULL AND a.attname = %(id)s)
+           WHERE i.indrelid = c.oid AND i.indisvalid AND i.indpred IS NULL AND a.attname = %(id)s),
+       row_security_active(c.oid)
 FROM pg_class c
 JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_partitioned_table p ON p.partrelid = c.oid
@@ -71,6 +73,9 @@ class Shape(NamedTuple):
 
     indexed: bool
     """An index begins with the id."""
+
+    hidden: bool
+    """Row-level security applies to the session's user."""
 
 
 class Partition(NamedTuple):
@@ -191,6 +196,8 @@ class Retirement:
 
     def _about(self, shape: Shape, due: Sequence[Partition]) -> str | None:
         name = sent_table(self._config)
+        if shape.hidden:
+            return f"row-level security applies to {name}, so old rows may be hidden, and stay; {ROW_SECURITY_REMEDY}"
         if not shape.by_time and not shape.indexed:
             return f"no index of {name} begins with {self._config.table.columns.id}, so nothing is removed from it"
         refused = next((why for why in self._tried.values() if why is not None), None)
