@@ -11,6 +11,10 @@ import aiohttp
 import pytest
 
 from outboxrelay_operator.handlers import Informer
+from outboxrelay_operator.kube import Kind
+from outboxrelay_operator.names import labels
+from outboxrelay_operator.pairs import Key
+from tests.wire.fake_apiserver import Object
 from tests.wire.world import NAMESPACE, PATIENCE_SECONDS, World
 
 Begin = Callable[[World], None]
@@ -56,6 +60,30 @@ async def test_it_leaves_no_session_open_that_kopf_forgets(world: World, monkeyp
     informer.stop()
     await asyncio.to_thread(informer.join, PATIENCE_SECONDS)
     assert _open_sessions() == before
+
+
+async def test_it_hands_on_the_spec_of_a_deployment_once(world: World) -> None:
+    """Most of what is told of a Deployment while its pods come up is the same each time, and costs a copy."""
+    told: list[tuple[Kind, bool, int]] = []
+
+    def notify(_: Key, kind: Kind, live: Object | None) -> None:
+        assert live is not None
+        told.append((kind, "spec" in live, (live.get("status") or {}).get("observedGeneration", 0)))
+
+    owner = {"kind": "OutboxRelay", "name": "shop", "uid": "u", "controller": True}
+    meta = {"namespace": NAMESPACE, "name": "pair", "labels": labels("shop"), "ownerReferences": [owner]}
+    spec = {"replicas": 0, "template": {"metadata": {"annotations": {}}}}
+    informer = Informer(namespace=NAMESPACE, notify=notify, listed=lambda: None, clock=time.monotonic)
+    informer.start()
+    await world.until(lambda: world.server.count("GET", "/deployments?watch"), "a watch")
+    stored = world.server.put("deployments", {"metadata": meta, "spec": spec})
+    await world.until(lambda: len(told) == 2, "the Deployment, and its status")
+    world.server.put("deployments", stored | {"spec": spec | {"paused": True}})
+    await world.until(lambda: len(told) == 4, "another spec, and its status")
+    informer.stop()
+    await asyncio.to_thread(informer.join, PATIENCE_SECONDS)
+    kinds, with_spec, observed = zip(*told, strict=True)
+    assert (set(kinds), with_spec, observed) == ({Kind.DEPLOYMENT}, (True, False, True, False), (0, 1, 1, 2))
 
 
 def _open_sessions() -> set[aiohttp.ClientSession]:

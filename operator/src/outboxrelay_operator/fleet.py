@@ -72,9 +72,12 @@ class Fleet:
             self.invalidate(key)
         else:
             held = known.deployments.get(meta["name"])
-            if not known.took(live):
-                return News.NOTHING
-            return News.STATE if held is not None and sign_of(held) == sign_of(live) else News.CHANGE
+            same = held is not None and sign_of(held) == sign_of(live)
+            if same or "spec" in live:
+                taken = known.took(live)
+                return News.NOTHING if not taken else News.STATE if same else News.CHANGE
+            # It was told of with its spec before, and what is remembered is another one.
+            self.invalidate(key)
         return News.CHANGE
 
     def _reads(self, key: Key) -> bool:

@@ -21,13 +21,17 @@ from outboxrelay_operator.api import GROUP, PLURAL, VERSION
 from outboxrelay_operator.complaints import Complaints
 from outboxrelay_operator.kube import Kind, Object, lean
 from outboxrelay_operator.names import MANAGED_BY, OWNED_SELECTOR
+from outboxrelay_operator.observed import Sign, sign_of
 from outboxrelay_operator.pairs import Key
 from outboxrelay_operator.predicates import News
 
 logger = logging.getLogger(__name__)
 
 Notify = Callable[[Key, Kind, Object | None], None]
-"""Told which resource has news, of which kind of object, and what that is now; None: it is gone."""
+"""Told which resource has news, of which kind of object, and what that is now; None: it is gone.
+
+Of an OutboxRelay that is the metadata alone, and of a Deployment the spec is left out if it was told of before.
+"""
 
 Listed = Callable[[], None]
 """Told of each object that is listed, not watched: what went since the list before, no list tells.
@@ -83,7 +87,7 @@ class _Sessions:
 def registry(notify: Notify, listed: Listed, sessions: _Sessions) -> kopf.OperatorRegistry:
     """The handlers, in a registry that can be made as often as wanted."""
     handlers = kopf.OperatorRegistry()
-    news = News()
+    news, deployments = News(), _Deployments()
 
     # A coroutine: kopf would call a function on another thread, and a session belongs to the loop it is made in.
     @kopf.on.login(registry=handlers)
@@ -106,9 +110,27 @@ def registry(notify: Notify, listed: Listed, sessions: _Sessions) -> kopf.Operat
             listed()
         key = news.of_deployment(type, body)
         if key is not None:
-            notify(key, Kind.DEPLOYMENT, _live(type, body))
+            notify(key, Kind.DEPLOYMENT, deployments.live(type, body))
 
     return handlers
+
+
+class _Deployments:
+    """A Deployment's spec is most of it: of all events about the same one the first hands it on."""
+
+    def __init__(self) -> None:
+        self._handed_on: dict[tuple[str, str], Sign] = {}
+
+    def live(self, event: str | None, body: Mapping[str, Any]) -> Object | None:
+        meta = body["metadata"]
+        where, sign = (meta["namespace"], meta["name"]), sign_of(body)
+        if event == "DELETED":
+            self._handed_on.pop(where, None)
+        elif self._handed_on.get(where) == sign:
+            return _live(event, {"metadata": meta, "status": body.get("status") or {}})
+        else:
+            self._handed_on[where] = sign
+        return _live(event, body)
 
 
 def _live(event: str | None, body: Mapping[str, Any]) -> Object | None:

@@ -44,7 +44,8 @@ _FURTHER: Final[dict[str, Sequence[str]]] = {
     # No Service leads here, and an endpoint may not be a loopback address.
     "kube-apiserver": ("--endpoint-reconciler-type=none",),
     # With the default, 20 a second for each controller, pods would come for ten minutes after the Deployments.
-    "kube-controller-manager": ("--kube-api-qps=100", "--kube-api-burst=200"),
+    # And a node whose heartbeat is late, as on a busy machine, would make all pods unready: a real change.
+    "kube-controller-manager": ("--kube-api-qps=100", "--kube-api-burst=200", "--node-monitor-grace-period=1h"),
     "kube-scheduler": ("--kube-api-qps=200", "--kube-api-burst=400"),
 }
 _PATIENCE_SECONDS: Final = 120.0

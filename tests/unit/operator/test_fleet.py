@@ -22,7 +22,8 @@ _OWNED = ("OutboxRelay", "ConfigMap", "ServiceAccount", "NetworkPolicy", "Deploy
 
 def deployment(name: str = "pair", *, version: int = 5, ready: int = 0, **meta: Any) -> Object:
     metadata = {"namespace": KEY.namespace, "name": name, "uid": "u", "labels": labels(KEY.name)}
-    return {"metadata": metadata | {"resourceVersion": str(version)} | meta, "status": {"readyReplicas": ready}}
+    metadata |= {"resourceVersion": str(version)} | meta
+    return {"metadata": metadata, "spec": {}, "status": {"readyReplicas": ready}}
 
 
 async def remembering(kube: FakeKube) -> Fleet:
@@ -45,7 +46,8 @@ def kube() -> FakeKube:
         kube.put(kind, {"kind": kind.word, "metadata": meta})
     for kind in (Kind.DEPLOYMENT, Kind.DISRUPTION_BUDGET):
         # An item of a list does not say of which kind it is.
-        kube.put(kind, {"metadata": {"namespace": KEY.namespace, "name": "pair", "labels": labels(KEY.name)}})
+        meta = {"namespace": KEY.namespace, "name": "pair", "labels": labels(KEY.name)}
+        kube.put(kind, {"metadata": meta, "spec": {}})
     return kube
 
 
@@ -79,6 +81,23 @@ class TestEvents:
         assert (seen.deployments["pair"]["spec"] is held, ready(fleet)) == (True, 1)
         fleet.told_of_deployment(KEY, deployment(version=102, generation=2) | {"spec": {"replicas": 2}})
         assert seen.deployments["pair"]["spec"] == {"replicas": 2}
+
+    async def test_a_spec_that_was_told_of_before_need_not_be_told_of_again(self, kube: FakeKube) -> None:
+        fleet = await remembering(kube)
+        fleet.told_of_deployment(KEY, deployment(version=100, generation=1) | {"spec": {"replicas": 1}})
+        later = deployment(version=101, generation=1, ready=1)
+        del later["spec"]
+        assert fleet.told_of_deployment(KEY, later) is News.STATE
+        seen = fleet.seen(KEY)
+        assert seen is not None
+        assert (seen.deployments["pair"]["spec"], ready(fleet)) == ({"replicas": 1}, 1)
+
+    async def test_a_spec_that_was_told_of_before_and_is_not_remembered_is_read(self, kube: FakeKube) -> None:
+        fleet = await remembering(kube)
+        later = deployment(version=101, generation=2)
+        del later["spec"]
+        assert fleet.told_of_deployment(KEY, later) is News.CHANGE
+        assert fleet.seen(KEY) is None
 
     async def test_an_answer_that_an_event_has_overtaken_changes_nothing(self, kube: FakeKube) -> None:
         fleet = await remembering(kube)
