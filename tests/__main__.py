@@ -4,8 +4,8 @@ Everything slow is prepared first, with signs of life, so that pytest's own outp
 images, the cluster. A tier that cannot run is left out with its reason in one line; in CI that is a failure. The
 cluster is left as it was found: a running one goes on, one that was started here is stopped before the summary.
 
-Three processes share the tests: the tiers that need the cluster stay together in one, which waits most of the time, and
-two work on the rest meanwhile. Give `-n 0` for one process, whose output can be followed.
+Three processes share the tests: those that need the shared cluster stay together in one, which waits most of the time,
+and two work on the rest meanwhile. Give `-n 0` for one process, whose output can be followed.
 """
 
 from __future__ import annotations
