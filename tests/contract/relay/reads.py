@@ -9,6 +9,7 @@ import pytest
 from outboxrelay.config import RelayConfig
 from outboxrelay.ports import Batch, StoreError
 from outboxrelay.stores.postgres import PostgresStore
+from tests.testbed.services.eventually import eventually
 from tests.testbed.services.postgres import Database
 
 
@@ -39,6 +40,19 @@ def refusal(config: RelayConfig) -> StoreError:
     finally:
         store.close()
     return caught.value
+
+
+def what_ends(store: PostgresStore, change: str) -> str:
+    """Why a session ends once it looks around and notices that change; it looks only now and then."""
+
+    def complaint() -> str:
+        try:
+            store.rebalance()
+        except StoreError as error:
+            return error.message
+        return ""
+
+    return eventually(complaint, seconds=20, what=f"{change} noticed")
 
 
 def tuples_read(store: PostgresStore, database: Database, do: Callable[[], object]) -> int:

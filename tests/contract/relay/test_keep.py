@@ -21,10 +21,9 @@ from outboxrelay.ports import Row, SettleRefusedError, StoreError
 from outboxrelay.stores import setup
 from outboxrelay.stores.postgres import PostgresStore
 from outboxrelay.stores.preflight import examine_database
-from tests.contract.relay.reads import refusal
+from tests.contract.relay.reads import refusal, what_ends
 from tests.contract.relay.settings import POLICIES, MakeStore, prepare_policy, relay_config
 from tests.contract.relay.test_sql_command import run, statements
-from tests.testbed.services.eventually import eventually
 from tests.testbed.services.packages import program
 from tests.testbed.services.postgres import Database, LocalPostgres
 
@@ -162,14 +161,7 @@ def test_a_column_that_is_added_while_a_relay_runs_is_kept_too(database: Databas
     store.rebalance()
     database.execute("alter table outbox add tenant text default 'a'")
 
-    def complaint() -> str:
-        try:
-            store.rebalance()
-        except StoreError as error:
-            return error.message
-        return ""
-
-    assert "other columns than before" in (eventually(complaint, seconds=20, what="the new column noticed") or "")
+    assert "other columns than before" in what_ends(store, "the new column")
     store.open()
     store.rebalance()
     fill(database, 1)
@@ -315,14 +307,7 @@ def test_a_trigger_that_may_keep_rows_is_noticed_before_it_does(database: Databa
     store.rebalance()
     new_trigger(database)
 
-    def complaint() -> str:
-        try:
-            store.rebalance()
-        except StoreError as error:
-            return error.message
-        return ""
-
-    assert "other triggers or rules" in (eventually(complaint, seconds=20, what="the new trigger noticed") or "")
+    assert "other triggers or rules" in what_ends(store, "the new trigger")
 
 
 @pytest.mark.parametrize("when", ["", "where old.id > 1"])

@@ -15,7 +15,7 @@ from outboxrelay.config import RelayConfig
 from outboxrelay.ports import SettleRefusedError, StoreError
 from outboxrelay.stores.postgres import PostgresStore
 from outboxrelay.stores.preflight import examine_database
-from tests.contract.relay.reads import fill, ids, read, refusal
+from tests.contract.relay.reads import fill, ids, read, refusal, what_ends
 from tests.contract.relay.settings import POLICIES, MakeStore, prepare_policy, relay_config, relay_role
 from tests.testbed.services.eventually import eventually
 from tests.testbed.services.postgres import Database
@@ -373,14 +373,7 @@ def test_row_security_that_is_switched_on_during_a_session_ends_it(database: Dat
     store.rebalance()
     database.execute("alter table outbox enable row level security")
 
-    def complaint() -> str:
-        try:
-            store.rebalance()
-        except StoreError as error:
-            return error.message
-        return ""
-
-    assert "row-level security" in (eventually(complaint, seconds=20, what="the switch noticed") or "")
+    assert "row-level security" in what_ends(store, "the switch")
 
 
 def test_row_security_is_refused(database: Database, tmp_path: Path) -> None:

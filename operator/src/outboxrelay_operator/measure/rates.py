@@ -40,8 +40,7 @@ class RateTracker:
     @property
     def settled(self) -> bool:
         """Whether it was measured for long enough to tell rates, if they can be told at all."""
-        told = self._samples[-1].sent is not None if self._samples else False
-        return _long_enough(self._told() if told else [*self._samples])
+        return _long_enough(self._told() or self._samples)
 
     def _told(self) -> list[_Sample]:
         """The newest in a row for which the relays have told what they sent."""

@@ -19,6 +19,7 @@ from psycopg import errors, sql
 from psycopg.types.numeric import Int8
 
 from outboxrelay.stores.columns import Forget
+from outboxrelay.stores.errors import raised_by_function
 from outboxrelay.stores.retire import Retirement
 from outboxrelay.stores.session import Connection, wait_briefly
 
@@ -136,5 +137,4 @@ class Cleanup:
 
 def _refuses(error: psycopg.Error) -> bool:
     """Whether it is a constraint or a trigger that keeps rows, and was quick to say so."""
-    raised = error.diag.context is not None and not isinstance(error, errors.QueryCanceled)
-    return raised or isinstance(error, psycopg.IntegrityError)
+    return raised_by_function(error) or isinstance(error, psycopg.IntegrityError)

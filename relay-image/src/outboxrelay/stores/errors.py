@@ -24,7 +24,6 @@ _MENDED_ANEW: Final = frozenset({"0A000", "25006", "26000"})
 _MAYBE_NAMED: Final = frozenset({"42501", "42703", "42804", "42883", "42P01"})
 """What a new session names when it looks at table and grants, unless it is of something that the table makes use of."""
 
-
 _IDENTITY_REMEDY: Final = (
     "a table without a replica identity is in a publication that publishes what is removed or updated: give it a"
     " primary key or ALTER TABLE ... REPLICA IDENTITY FULL, or take it out of the publication"
@@ -74,6 +73,11 @@ def translate(
 def _lacks_identity(error: psycopg.Error) -> bool:
     """Whether a publication cannot name rows that are changed; the code alone has other meanings."""
     return error.sqlstate == "55000" and error.diag.source_function == "CheckCmdReplicaIdentity"
+
+
+def raised_by_function(error: psycopg.Error) -> bool:
+    """Whether a function, such as that of a trigger, raised it, and was not ended for being slow."""
+    return error.diag.context is not None and not isinstance(error, errors.QueryCanceled)
 
 
 def refuses_rows(error: psycopg.Error, *, begins_the_same: Callable[[], bool]) -> bool:

@@ -24,7 +24,6 @@ from typing import Any, Final, Literal
 
 import psycopg
 from psycopg import errors, pq
-from psycopg.adapt import Transformer
 from psycopg.types.numeric import Int8
 
 from outboxrelay.config import RelayConfig
@@ -440,10 +439,7 @@ class PostgresStore:
         session = self._session()
         try:
             session.questions.ask(session.statements.lanes_of(), {"ids": array(ids)})
-            answer = session.questions.answer()
-            loader = Transformer(session.connection)
-            loader.set_pgresult(answer, format=pq.Format.BINARY)
-            return dict(loader.load_rows(0, answer.ntuples, tuple))
+            return dict(session.questions.rows())
         except psycopg.Error as error:
             raise self._lost(error, "looking for the lanes of rows") from None
 

@@ -59,11 +59,19 @@ class Questions:
         Raises:
             psycopg.Error: as `answer`.
         """
+        (row,) = self.rows()
+        return row
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """Wait for all rows of a question, as Python's values.
+
+        Raises:
+            psycopg.Error: as `answer`.
+        """
         answer = self.answer()
         loader = Transformer(self._connection)
         loader.set_pgresult(answer, format=pq.Format.BINARY)
-        (row,) = loader.load_rows(0, answer.ntuples, tuple)
-        return row
+        return loader.load_rows(0, answer.ntuples, tuple)
 
     def affected(self) -> int:
         """Wait for the end of the open statement, which returns no rows; how many rows it changed.

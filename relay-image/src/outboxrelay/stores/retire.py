@@ -18,6 +18,7 @@ import psycopg
 from psycopg import errors, sql
 
 from outboxrelay.config import RelayConfig
+from outboxrelay.stores.errors import raised_by_function
 from outboxrelay.stores.keep import SENT_AT, sent_table
 from outboxrelay.stores.session import Connection, wait_briefly
 from outboxrelay.stores.table import ROW_SECURITY_REMEDY
@@ -181,9 +182,8 @@ class Retirement:
                     connection.execute(sql.SQL("TRUNCATE {}").format(partition.identifier))
                 return "emptied"
         except psycopg.Error as error:
-            # Only what a trigger raises has a context; one that is slow must not be met again soon.
-            raised = error.diag.context is not None and not isinstance(error, errors.QueryCanceled)
-            if raised or isinstance(error, errors.FeatureNotSupported):
+            # A trigger that is slow must not be met again soon: that is for the caller.
+            if raised_by_function(error) or isinstance(error, errors.FeatureNotSupported):
                 self._tried[name] = error.sqlstate
                 return "nothing"
             if isinstance(error, errors.LockNotAvailable | errors.UndefinedTable):
