@@ -26,14 +26,16 @@ TIMEOUT_SECONDS = 30
 
 def create(topic: str, partitions: int, config: dict[str, str]) -> None:
     """Create a topic and wait until it can be used."""
-    admin = AdminClient({"bootstrap.servers": BROKERS})
     new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=config)
-    admin.create_topics([new], operation_timeout=TIMEOUT_SECONDS)[topic].result(TIMEOUT_SECONDS)
+    with AdminClient({"bootstrap.servers": BROKERS}) as admin:
+        admin.create_topics([new], operation_timeout=TIMEOUT_SECONDS)[topic].result(TIMEOUT_SECONDS)
 
 
 def ensure(topic: str, partitions: int) -> None:
     """Create a topic if there is none of that name."""
-    if topic not in AdminClient({"bootstrap.servers": BROKERS}).list_topics(timeout=TIMEOUT_SECONDS).topics:
+    with AdminClient({"bootstrap.servers": BROKERS}) as admin:
+        known = admin.list_topics(timeout=TIMEOUT_SECONDS).topics
+    if topic not in known:
         create(topic, partitions, {})
 
 
@@ -61,10 +63,10 @@ def consume(topic: str) -> None:
 
 def password(user: str, text: str) -> None:
     """Make a SCRAM user, or give it another password."""
-    admin = AdminClient({"bootstrap.servers": BROKERS})
     info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
     change = UserScramCredentialUpsertion(user, info, text.encode())
-    admin.alter_user_scram_credentials([change])[user].result(TIMEOUT_SECONDS)
+    with AdminClient({"bootstrap.servers": BROKERS}) as admin:
+        admin.alter_user_scram_credentials([change])[user].result(TIMEOUT_SECONDS)
 
 
 def _shown(message: Message) -> dict[str, object]:

@@ -22,7 +22,7 @@ def prefix(kafka: LocalKafka, pair: Pair) -> Iterator[str]:
     made = f"routed-{secrets.token_hex(4)}"
     yield made
     pair.end()
-    for name in kafka.admin().list_topics(timeout=10).topics:
+    for name in kafka.topics():
         if name.startswith(f"{made}."):
             kafka.delete_topic(Topic(name=name, partitions=1))
 

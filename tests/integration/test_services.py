@@ -69,7 +69,8 @@ def test_kafka_keeps_its_topics_over_stop_and_kill() -> None:
         cluster.start()
         cluster.kill()
         cluster.start()
-        assert len(cluster.admin().list_topics(topic.name, timeout=10).topics[topic.name].partitions) == 3
+        with cluster.admin() as admin:
+            assert len(admin.list_topics(topic.name, timeout=10).topics[topic.name].partitions) == 3
 
 
 def test_the_image_has_the_commands_that_manuals_name(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ import subprocess
 import tempfile
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -157,9 +158,17 @@ class LocalKafka:
             remove(self._directory)
             self._directory = None
 
-    def admin(self) -> AdminClient:
-        """An administration client of this cluster."""
-        return AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0, "socket.timeout.ms": 10_000})
+    @contextmanager
+    def admin(self) -> Iterator[AdminClient]:
+        """An administration client of this cluster.
+
+        Ended here. Garbage is also collected in a client's own thread, and librdkafka aborts the process when that ends
+        the client.
+        """
+        with AdminClient(
+            {"bootstrap.servers": self.bootstrap_servers, "log_level": 0, "socket.timeout.ms": 10_000}
+        ) as client:
+            yield client
 
     def create_topic(
         self, *, partitions: int = 1, configs: Mapping[str, str] | None = None, name: str | None = None
@@ -169,30 +178,35 @@ class LocalKafka:
         A broker tells of a new leader before that one knows of it: requests in between get NOT_LEADER_OR_FOLLOWER.
         """
         name = name or f"topic-{secrets.token_hex(5)}"
-        admin = self.admin()
         new = NewTopic(name, num_partitions=partitions, replication_factor=self._count, config=dict(configs or {}))
-        admin.create_topics([new])[name].result(timeout=30)
+        with self.admin() as admin:
+            admin.create_topics([new])[name].result(timeout=30)
 
-        def is_served() -> bool:
-            known = admin.list_topics(name, timeout=10).topics[name].partitions
-            if len(known) != partitions or any(partition.leader < 0 for partition in known.values()):
-                return False
-            latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-            ends = {TopicPartition(name, number): latest for number in range(partitions)}
-            return all(end.result(timeout=10).offset == 0 for end in admin.list_offsets(ends).values())
+            def is_served() -> bool:
+                known = admin.list_topics(name, timeout=10).topics[name].partitions
+                if len(known) != partitions or any(partition.leader < 0 for partition in known.values()):
+                    return False
+                latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+                ends = {TopicPartition(name, number): latest for number in range(partitions)}
+                return all(end.result(timeout=10).offset == 0 for end in admin.list_offsets(ends).values())
 
-        eventually(is_served, seconds=30, what=f"leaders of topic {name}", tolerate=(KafkaException,))
+            eventually(is_served, seconds=30, what=f"leaders of topic {name}", tolerate=(KafkaException,))
         return Topic(name=name, partitions=partitions)
 
     def delete_topic(self, topic: Topic) -> None:
         """Delete a topic and wait until the broker has forgotten it."""
-        admin = self.admin()
-        admin.delete_topics([topic.name])[topic.name].result(timeout=30)
-        eventually(
-            lambda: topic.name not in admin.list_topics(timeout=10).topics,
-            seconds=30,
-            what=f"end of topic {topic.name}",
-        )
+        with self.admin() as admin:
+            admin.delete_topics([topic.name])[topic.name].result(timeout=30)
+            eventually(
+                lambda: topic.name not in admin.list_topics(timeout=10).topics,
+                seconds=30,
+                what=f"end of topic {topic.name}",
+            )
+
+    def topics(self) -> set[str]:
+        """The names of those that exist."""
+        with self.admin() as admin:
+            return set(admin.list_topics(timeout=10).topics)
 
     def watermarks(self, topic: Topic) -> dict[int, tuple[int, int]]:
         """First and next offset of each partition.
@@ -220,8 +234,8 @@ class LocalKafka:
             for name, value in settings.items()
         ]
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic.name, incremental_configs=entries)
-        admin = self.admin()
-        admin.incremental_alter_configs([resource])[resource].result(timeout=30)
+        with self.admin() as admin:
+            admin.incremental_alter_configs([resource])[resource].result(timeout=30)
 
     def _security(self, home: Path) -> dict[str, str]:  # noqa: ARG002  for subclasses
         """Further settings of a broker, with what they need in its directory."""
@@ -232,7 +246,8 @@ class LocalKafka:
 
     def _answers(self) -> bool:
         try:
-            known = self.admin().list_topics(timeout=2).brokers
+            with self.admin() as admin:
+                known = admin.list_topics(timeout=2).brokers
         except KafkaException:
             return False
         return len(known) == self._count

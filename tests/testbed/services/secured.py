@@ -71,16 +71,16 @@ class SecuredKafka(LocalKafka):
         """Create or change a SCRAM user."""
         info = ScramCredentialInfo(_MECHANISMS[mechanism], 4096)
         change = UserScramCredentialUpsertion(user, info, password.encode())
-        admin = self.admin()
-        admin.alter_user_scram_credentials([change])[user].result(timeout=30)
+        with self.admin() as admin:
+            admin.alter_user_scram_credentials([change])[user].result(timeout=30)
 
     def allow(self, user: str, topic: Topic, *, write: bool = True) -> None:
         """Grant what a relay needs on a topic, or all of it but the right to write."""
-        admin = self.admin()
         needed = [AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS]
-        for operation in [*needed, AclOperation.WRITE] if write else needed:
-            for done in admin.create_acls([_binding(user, topic, operation)]).values():
-                done.result(timeout=30)
+        with self.admin() as admin:
+            for operation in [*needed, AclOperation.WRITE] if write else needed:
+                for done in admin.create_acls([_binding(user, topic, operation)]).values():
+                    done.result(timeout=30)
 
     def deny(self, user: str, topic: Topic) -> None:
         """Take back all that was granted to a user on a topic."""
@@ -93,9 +93,9 @@ class SecuredKafka(LocalKafka):
             AclOperation.ANY,
             AclPermissionType.ANY,
         )
-        admin = self.admin()
-        for done in admin.delete_acls([granted]).values():
-            done.result(timeout=30)
+        with self.admin() as admin:
+            for done in admin.delete_acls([granted]).values():
+                done.result(timeout=30)
 
     def replace_certificate(self, certificate: ServerCertificate) -> None:
         """Give the broker another certificate; it is read at the next start."""

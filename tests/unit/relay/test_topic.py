@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
@@ -29,6 +29,13 @@ class Admin:
     def __init__(self) -> None:
         self.described: list[int] = []
         self.configured: list[int] = []
+        self.ended = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.ended = True
 
     def poll(self, _seconds: float) -> int:
         return 0

@@ -423,7 +423,10 @@ class KafkaPublisher:
         if producer is not None:
             try:
                 producer.purge(in_queue=True, in_flight=True, blocking=False)
-                producer.flush(_PURGE_SECONDS)
+                # Else what still refers to it, as the traceback of an error does, would keep its connections. It waits
+                # without end for what is left, which a purge leaves nothing of.
+                if not producer.flush(_PURGE_SECONDS):
+                    producer.close()
             except (KafkaException, SystemError):
                 _log.debug("the Kafka client was dropped with a fatal error")
         self._reports.clear()

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -80,6 +81,7 @@ class TopicInspector:
         self._config = config
         self._client_id = client_id
         self._admin: AdminClient | None = None
+        self._ending = ExitStack()
         self._remarks = Remarks()
         self._told = False
 
@@ -101,19 +103,26 @@ class TopicInspector:
         self._ask_brokers(self._connect(secured))
 
     def _connect(self, secured: Mapping[str, str]) -> AdminClient:
+        self.close()
         self._remarks.forget()
         settings = client_settings(self._config, client_id=self._client_id, secured=secured)
         # A refusal is to be heard before the next attempt.
         settings["reconnect.backoff.ms"] = min(1000, settings["reconnect.backoff.max.ms"])
         try:
-            self._admin = AdminClient(settings | {"error_cb": self._remarks.take}, logger=client_log)
+            admin = AdminClient(settings | {"error_cb": self._remarks.take}, logger=client_log)
         except KafkaException as error:
             raise broker_error(error.args[0], config=self._config, attempt="creating the client") from None
-        return self._admin
+        self._admin = self._ending.enter_context(admin)
+        return admin
 
     def close(self) -> None:
-        """Let go of the client."""
+        """End the client, whatever still refers to it.
+
+        To the traceback of an error it must not be left: it would be ended by a collection of garbage, and librdkafka
+        aborts the process when that happens in the client's own thread, which takes its answers.
+        """
         self._admin = None
+        self._ending.close()
 
     def look(self) -> TopicFacts:
         """Describe the topic now.
