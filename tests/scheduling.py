@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -46,9 +47,17 @@ class TierScheduling(LoadScopeScheduling):
         return died_in
 
     def _reschedule(self, node: WorkerController) -> None:
+        if node not in self.registered_collections:
+            # It takes the place of one that died, and asks when it has found the tests.
+            return
         super()._reschedule(node)
         while not node.shutting_down and self._pending_of(self.assigned_work[node]) < _FEWEST:
             super()._reschedule(node)
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        # One that has died, which is not known yet, cannot be told: what is assigned to it is handed on in a moment.
+        with suppress(OSError):
+            super()._assign_work_unit(node)
 
     def _split_scope(self, nodeid: str) -> str:
         path = Path(nodeid.partition("::")[0])

@@ -82,11 +82,14 @@ def test_a_process_that_dies(tmp_path: Path, processes: int, files: int) -> None
     assert re.search(r"worker 'gw\d' crashed while running '.*test_dies.py::test_dies'", output), output
 
 
-def test_several_that_die(tmp_path: Path) -> None:
-    """One after the other; each is named."""
-    files = {f"a{number}": PASSES.format(tests=5) for number in range(6)} | {f"dies{number}": DIES for number in "123"}
-    outcomes, output = run(tmp_path, "-n", "2", files=files)
-    assert outcomes == {"failed": 3, "passed": 30 + 6}, output
+@pytest.mark.parametrize("processes", [2, 3])
+def test_several_that_die(tmp_path: Path, processes: int) -> None:
+    """At once, and one after the other: what takes the place of one dies as well."""
+    files = {f"a{number}": PASSES.format(tests=5) for number in range(3)} | {
+        f"dies{number}": DIES for number in "12345"
+    }
+    outcomes, output = run(tmp_path, "-n", str(processes), files=files)
+    assert outcomes == {"failed": 5, "passed": 15 + 10}, output
 
 
 def test_one_that_waits_for_ever(tmp_path: Path) -> None:
