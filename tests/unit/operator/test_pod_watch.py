@@ -192,6 +192,15 @@ def _between_crashes(*, seconds: float, ready: bool) -> Object:
         (_between_crashes(seconds=300, ready=False), ("Exited", "code 2 cannot use configuration: lanes is 0")),
         (_between_crashes(seconds=300, ready=True), None),
         (_between_crashes(seconds=3600, ready=False), None),
+        # Of a container that was lost with its node; of such a time the API server says null.
+        (
+            {
+                "state": {"waiting": {"reason": "ContainerCreating"}},
+                "ready": False,
+                "lastState": {"terminated": {"exitCode": 137, "startedAt": None, "finishedAt": None}},
+            },
+            None,
+        ),
         (
             {"state": {"terminated": {"exitCode": 2, "message": '{"message": "' + "m" * 5000 + '"}'}}},
             ("Exited", "code 2 " + "m" * 293),

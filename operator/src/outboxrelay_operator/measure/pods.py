@@ -216,7 +216,9 @@ def _problem(status: Object, conditions: dict[str, Any], *, now: float) -> tuple
 
 
 def _lately(ended: Object, *, now: float) -> bool:
-    return "finishedAt" in ended and now - unix(ended["finishedAt"]) < _CRASH_LOOP_SECONDS
+    # Null if the container was lost together with its node: nobody knows when that was.
+    finished = ended.get("finishedAt")
+    return finished is not None and now - unix(finished) < _CRASH_LOOP_SECONDS
 
 
 def _exit(ended: Object) -> str:
