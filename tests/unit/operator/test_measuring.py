@@ -21,7 +21,7 @@ from outboxrelay_operator.measure.sql import COUNT_LIMIT, LOWEST_ID
 from outboxrelay_operator.measure.tracking import LONGEST_SECONDS, SWEEP_SECONDS, Track
 from outboxrelay_operator.measurements import Backlog, Failure, Measurement, PairId
 from outboxrelay_operator.pairs import Key, Pair, pairs_of
-from tests.unit.operator.builders import KEY, NOW, backlog, raw_database, raw_spec
+from tests.unit.operator.builders import KEY, NOW, backlog, raw_database, raw_spec, raw_topic
 
 
 class TestIdHistory:
@@ -174,9 +174,12 @@ class World:
     most_open: int = 0
     logins: list[LoginId] = field(default_factory=list)
     asked: list[object] = field(default_factory=list)
-    refuse: MeasureError | None = None
+    refuse: Exception | None = None
     sample: Sample = NOTHING_WAITS
-    errors: list[MeasureError] = field(default_factory=list)
+    errors: list[Exception] = field(default_factory=list)
+    ended: list[Exception] = field(default_factory=list)
+    """What the next sessions say at once, whatever they are asked."""
+
     floors: list[int] = field(default_factory=list)
     estimate: int = 0
     reports: dict[PairId, Measurement] = field(default_factory=dict)
@@ -227,6 +230,8 @@ class FakeSession:
 
     async def inspect(self, pair: Pair) -> TableInfo:
         self.world.asked.append(pair)
+        if self.world.ended:
+            raise self.world.ended.pop(0)
         return TableInfo(index_on_id=True)
 
     async def sample(self, pair: Pair, *, floor: int, count: bool) -> Sample:
@@ -249,6 +254,10 @@ class FakeSession:
         self.world.open -= 1
 
 
+BESIDE: dict[str, Any] = {"topics": [raw_topic(name, match=[name]) for name in ("orders", "refunds")]}
+"""Two pairs of one login."""
+
+
 def error(reason: Any = "DatabaseError", *, lost: bool = False, down: bool = False) -> MeasureError:
     return MeasureError(reason, "what happened", session_lost=lost, server_down="connection refused" if down else None)
 
@@ -257,8 +266,8 @@ def too_slow() -> MeasureError:
     return MeasureError("DatabaseError", "took too long", session_lost=False, too_slow=True)
 
 
-def pairs(count: int = 1) -> dict[PairId, Pair]:
-    raw = raw_spec(databases=[raw_database(f"d{n}", host="server") for n in range(count)])
+def pairs(count: int = 1, **changes: Any) -> dict[PairId, Pair]:
+    raw = raw_spec(databases=[raw_database(f"d{n}", host="server") for n in range(count)], **changes)
     return {PairId(KEY, pair.name): pair for pair in pairs_of(KEY, OutboxRelaySpec.model_validate(raw))}
 
 
@@ -487,13 +496,54 @@ class TestServer:
     async def test_a_session_that_died_idle_is_replaced_in_the_same_round(self) -> None:
         world = World()
         measurer = world.measurer()
+        await measurer.round(pairs(**BESIDE))
+        world.now += 6
+        world.ended = [error("DatabaseUnreachable", lost=True)]
+        await measurer.round(pairs(**BESIDE))
+        assert world.connects == 2
+        assert all(isinstance(found, Backlog) for found in world.reports.values()), "the server was not even asked"
+
+    async def test_a_session_that_ends_when_it_is_used_is_a_failure(self) -> None:
+        world, lost = World(), error("DatabaseUnreachable", lost=True)
+        measurer = world.measurer()
         await measurer.round(pairs())
         world.now += 6
-        world.errors = [error("DatabaseUnreachable", lost=True)]
+        world.errors = [lost]
         await measurer.round(pairs())
-        assert world.connects == 2
+        assert (world.connects, world.failure().reason) == (2, "DatabaseUnreachable")
+        await measurer.round(pairs())
+        world.now += 6
+        world.ended = [lost, lost]
+        await measurer.round(pairs())
+        assert (world.connects, world.failure().reason) == (4, "DatabaseUnreachable")
         await measurer.round(pairs())
         assert isinstance(world.one(), Backlog)
+
+    async def test_a_login_that_is_refused_when_its_session_has_ended_is_a_failure(self) -> None:
+        world = World()
+        measurer = world.measurer()
+        await measurer.round(pairs(**BESIDE))
+        world.now += 6
+        world.ended, world.refuse = [error("DatabaseUnreachable", lost=True)], error("AuthenticationFailed")
+        await measurer.round(pairs(**BESIDE))
+        assert [getattr(found, "reason", "") for found in world.reports.values()] == ["AuthenticationFailed"] * 2
+
+    async def test_a_pair_that_cannot_be_understood_is_told_and_costs_the_others_nothing(self) -> None:
+        """A database of the encoding SQL_ASCII may hold texts that are none."""
+        world = World(errors=[UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")])
+        wanted = pairs(2)
+        await world.measurer().round(wanted)
+        bad, well = (world.reports[id_] for id_ in wanted)
+        assert isinstance(bad, Failure)
+        assert (bad.reason, "UnicodeDecodeError" in bad.message) == ("DatabaseError", True)
+        assert "invalid start byte" not in bad.message
+        assert isinstance(well, Backlog)
+
+    async def test_a_login_that_fails_unexpectedly_is_told_and_no_other_ones_problem(self) -> None:
+        world = World(refuse=OSError("no space left"))
+        await world.measurer().round(pairs(2))
+        assert [type(found) for found in world.reports.values()] == [Failure, Failure]
+        assert world.connects == 2
 
     async def test_a_failure_is_believed_until_the_next_try_and_a_little_longer(self) -> None:
         world = World(refuse=error("AuthenticationFailed"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from outboxrelay_operator.measure.resolve import Resolver, ResolverSettings, names
+from outboxrelay_operator.measure.resolve import Resolver, ResolverSettings, look_up, names
 
 IN_CLUSTER = ResolverSettings(
     search=("operators.svc.cluster.local", "svc.cluster.local", "cluster.local", "example.test"), ndots=5
@@ -80,6 +80,12 @@ async def test_a_server_of_the_operators_namespace_is_not_found_by_its_bare_name
     zone = Zone(db_operators_svc_cluster_local="10.0.0.3")
     assert await resolver(zone).addresses("db", namespace="shop") == ()
     assert await resolver(zone).addresses("db.operators", namespace="shop") == ("10.0.0.3",)
+
+
+@pytest.mark.parametrize("host", ["orders..db", f"{'x' * 64}.shop"])
+async def test_a_name_that_can_be_none_does_not_exist(host: str) -> None:
+    """The pattern of the field lets it through, and Python's own encoding refuses it in its own way."""
+    assert await Resolver(own_namespace="x", settings=IN_CLUSTER, lookup=look_up).addresses(host, namespace="x") == ()
 
 
 @pytest.mark.parametrize("address", ["192.0.2.7", "2001:db8::7"])

@@ -94,6 +94,7 @@ async def look_up(name: str) -> tuple[str, ...]:
     """`Lookup` by the system's resolver."""
     try:
         answers = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
-    except socket.gaierror:
+    except (socket.gaierror, UnicodeError):
+        # Python itself encodes the name, and takes none with a label that is empty or too long.
         return ()
     return tuple(dict.fromkeys(str(answer[4][0]) for answer in answers))

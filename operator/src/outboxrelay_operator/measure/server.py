@@ -6,10 +6,12 @@ each server has a task of its own; on it, one refused connection stands for all 
 
 from __future__ import annotations
 
+import logging
 import random
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from outboxrelay.dberrors import Place, describe
 from outboxrelay_operator.api.database import Database
@@ -21,6 +23,10 @@ from outboxrelay_operator.measure.tracking import LONGEST_SECONDS, Track, is_exa
 from outboxrelay_operator.measurements import Backlog, Failure, Measurement, PairId
 from outboxrelay_operator.pairs import Pair
 from outboxrelay_operator.workqueue import Backoff
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 MAX_SESSIONS = 2
 GRACE_SECONDS = 15.0
@@ -101,12 +107,13 @@ class ServerMeasurer:
             if server_down is not None and login not in self._sessions:
                 self._fail(due, login, _unreachable(login, server_down))
                 continue
+            kept = login in self._sessions
             session = await self._session(login)
             if isinstance(session, MeasureError):
                 self._fail(due, login, session)
                 server_down = server_down or session.server_down
                 continue
-            await self._measure_login(login, session, due)
+            await self._measure_login(login, session, due, kept=kept)
         self._round_seconds = self.clock() - self._began
 
     def _believe_until(self, next_look: float) -> float:
@@ -149,7 +156,7 @@ class ServerMeasurer:
             _, oldest = self._sessions.popitem(last=False)
             await oldest.close()
         try:
-            session = await self.connect(login)
+            session = await _expected(self.connect(login), login)
         except MeasureError as error:
             failures = 1 if refused is None else refused.failures + 1
             retry_at = self.clock() + RETRY.delay(failures, chance=self.chance())
@@ -161,26 +168,44 @@ class ServerMeasurer:
         self._sessions[login] = session
         return session
 
-    async def _measure_login(self, login: LoginId, session: Session, due: Mapping[PairId, Pair]) -> None:
+    async def _measure_login(self, login: LoginId, session: Session, due: Mapping[PairId, Pair], *, kept: bool) -> None:
+        """`kept`: the session was idle since another round."""
         for pair_id, pair in due.items():
+            began = self.clock()
             try:
-                await self._measure(session, pair_id, pair)
+                session, info = await self._inspected(login, session, pair, kept=kept)
+                await _expected(self._measure(session, info, pair_id, pair, began=began), login)
             except MeasureError as error:
                 self._fail({pair_id: pair}, login, error)
                 if error.session_lost:
                     await self._drop(login)
-                    # An idle session dies with the server's restart; only a new one can tell how things are.
+                if login not in self._sessions:
                     fresh = await self._session(login)
                     if isinstance(fresh, MeasureError):
                         self._fail(due, login, fresh)
                         return
                     session = fresh
                     self._track(pair_id).next_look = 0.0
+            kept = False
 
-    async def _measure(self, session: Session, pair_id: PairId, pair: Pair) -> None:
+    async def _inspected(
+        self, login: LoginId, session: Session, pair: Pair, *, kept: bool
+    ) -> tuple[Session, TableInfo]:
+        """What the catalogues say, and the session that has told: another one, if that one had ended by itself."""
+        try:
+            return session, await _expected(session.inspect(pair), login)
+        except MeasureError as error:
+            if not (kept and error.session_lost):
+                raise
+        # By a time limit of the server, or of something on the way, maybe: that is no failure of anybody.
+        await self._drop(login)
+        renewed = await self._session(login)
+        if isinstance(renewed, MeasureError):
+            raise renewed
+        return renewed, await _expected(renewed.inspect(pair), login)
+
+    async def _measure(self, session: Session, info: TableInfo, pair_id: PairId, pair: Pair, *, began: float) -> None:
         track = self._track(pair_id)
-        began = self.clock()
-        info = await session.inspect(pair)
         floor = track.start(began)
         try:
             sample = await self._sample(session, pair, floor=floor, known_floor=track.floor)
@@ -250,6 +275,20 @@ class ServerMeasurer:
         self._refused = {login: refused for login, refused in self._refused.items() if login in logins}
         self._tracks = {pair_id: track for pair_id, track in self._tracks.items() if pair_id in pairs}
         self._histories = {table: history for table, history in self._histories.items() if table in tables}
+
+
+async def _expected(work: Awaitable[T], login: LoginId) -> T:
+    """What comes of some work; what nobody has thought of is a `MeasureError`, too, and no other pair's problem."""
+    try:
+        return await work
+    except MeasureError:
+        raise
+    except Exception as error:
+        place = Place(address=login.database.address, dbname=login.database.dbname)
+        logger.exception("Measuring %s failed unexpectedly; it is tried again", place.address)
+        # Its text may quote a row.
+        hint = f"{type(error).__name__} while measuring; see the operator's log"
+        raise MeasureError("DatabaseError", describe("DatabaseError", place, hint=hint), session_lost=True) from None
 
 
 def _unreachable(login: LoginId, why: str) -> MeasureError:
