@@ -34,7 +34,7 @@ def judge_pairs(
         return []
     judged: list[Judged] = []
     for pair in observed.pairs:
-        pair_id = PairId(observed.owner.key, pair.name)
+        pair_id = PairId.of(pair)
         live = observed.deployments.get(pair.name)
         facts = PairFacts(
             pair=pair,

@@ -54,7 +54,7 @@ class Autoscaler:
             if pair.name in lost:
                 continue
             scale = before.get(pair.name) or _recalled(observed, stored.get(pair.name, {}), pair.name, limits, now=now)
-            pair_id = PairId(observed.owner.key, pair.name)
+            pair_id = PairId.of(pair)
             load = load_of(
                 memory.measurement(pair_id),
                 memory.pods(pair_id),
@@ -73,7 +73,7 @@ class Autoscaler:
         for pair in observed.pairs:
             if pair.name in lost:
                 continue
-            pair_id = PairId(observed.owner.key, pair.name)
+            pair_id = PairId.of(pair)
             measurement = memory.measurement(pair_id)
             relays = spec.replicas if limits is None else self._wanted[pair.name].replicas
             found.append(

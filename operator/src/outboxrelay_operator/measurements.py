@@ -6,17 +6,28 @@ A measurement says until when it may be believed; what is older is unknown, whic
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
 from outboxrelay.report import DatabaseReason, RelayReport
-from outboxrelay_operator.pairs import Key
+from outboxrelay_operator.pairs import Key, Pair
 
 
 @dataclass(frozen=True, slots=True)
 class PairId:
-    """A pair's name is unique in its namespace."""
+    """A pair and the rows that it has: its name, which is unique in its namespace, stays when it gets others."""
 
     key: Key
     name: str
+    rows: tuple[object, ...] = ()
+    """Where they are, and which they are: what was measured of some says nothing of others."""
+
+    @classmethod
+    def of(cls, pair: Pair) -> Self:
+        """The identity of a pair. Who looks at its rows, and where they are sent, does not matter."""
+        database, table, match = pair.database, pair.database.table, pair.match
+        columns = (table.columns.id, table.columns.route, table.columns.created_at)
+        place = (database.servers, database.port, database.dbname, table.schema_, table.name)
+        return cls(pair.key, pair.name, (*place, *columns, match.include, match.exclude, pair.retention.mark))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

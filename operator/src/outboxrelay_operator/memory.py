@@ -106,8 +106,9 @@ class Memory:
         """From now on these are the pairs of a resource; forget all others of it."""
         wanted = {(pair.key.namespace, pair.name): pair for pair in pairs}
         before = self._of_resource.pop(key, {})
-        for where in before.keys() - wanted.keys():
-            gone = before[where]
+        for where, gone in before.items():
+            if wanted.get(where) == gone:
+                continue
             if self._watched.get(where) == gone:
                 del self._watched[where]
             self._measurements.pop(gone, None)

@@ -234,11 +234,11 @@ class Reconciler:
         # A relay sees the rows of its own pair only.
         measured = [*pairs, *(unrouted if self.secrets is not None else ())]
         self.measurer.measure(key, measured)
-        self.memory.watch(key, [PairId(key, pair.name) for pair in measured])
+        self.memory.watch(key, map(PairId.of, measured))
         return unrouted
 
     def _leftovers(self, unrouted: Sequence[Pair], *, now: float) -> list[Leftover]:
-        measured = [(pair, self.memory.measurement(PairId(pair.key, pair.name))) for pair in unrouted]
+        measured = [(pair, self.memory.measurement(PairId.of(pair))) for pair in unrouted]
         return [
             Leftover(pair, found if isinstance(found, Backlog) and now <= found.believe_until else None)
             for pair, found in measured

@@ -10,7 +10,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import psycopg
@@ -53,9 +53,9 @@ class World:
         # Another Secret: nobody shares a session with somebody else's login.
         values = {"credentialsSecretRef": {"name": login or name}} | database
         [pair] = pairs(self.database, raw_topic(topic), **values)
-        key = Key("shop", name)
-        self.measurer.measure(key, [pair])
-        return PairId(key, pair.name)
+        pair = replace(pair, key=Key("shop", name))
+        self.measurer.measure(pair.key, [pair])
+        return PairId.of(pair)
 
     async def connect(self, login: LoginId) -> PostgresSession:
         database = self.database

@@ -127,13 +127,13 @@ class Scaled(World):
 
     def see(self, rows: int, **changes: Any) -> None:
         """The next measurement, and one pod with a rate if there is one."""
-        self.memory.watch(KEY, [PairId(KEY, PAIR.name)])
+        self.memory.watch(KEY, [PairId.of(PAIR)])
         seen: Backlog = backlog(rows, at=self.now, believe_until=self.now + 20, **changes)
         rate = self.pod_rate
         one = pod(report=report(rate_per_second=rate or 0.0, now=self.now), report_believe_until=self.now + 20)
         pods = () if rate is None else (one,)
         self.memory.pods_listed({("shop", PAIR.name): pods}, now=self.now)
-        self.memory.measured(PairId(KEY, PAIR.name), seen)
+        self.memory.measured(PairId.of(PAIR), seen)
 
     async def looks(self, rows: int, *, seconds: float) -> None:
         """Measure and pass every five seconds."""

@@ -268,7 +268,7 @@ def too_slow() -> MeasureError:
 
 def pairs(count: int = 1, **changes: Any) -> dict[PairId, Pair]:
     raw = raw_spec(databases=[raw_database(f"d{n}", host="server") for n in range(count)], **changes)
-    return {PairId(KEY, pair.name): pair for pair in pairs_of(KEY, OutboxRelaySpec.model_validate(raw))}
+    return {PairId.of(pair): pair for pair in pairs_of(KEY, OutboxRelaySpec.model_validate(raw))}
 
 
 class TestRounds:
@@ -492,6 +492,23 @@ class TestServer:
         measurer.retry_soon()
         await measurer.round(pairs())
         assert isinstance(world.one(), Backlog)
+
+    @pytest.mark.parametrize("edit", ["table", "topics"])
+    async def test_a_pair_that_is_edited_is_looked_at_from_the_start(self, edit: str) -> None:
+        """Its floor is where the rows end that it had before: others may be far below."""
+        world = World(sample=Sample(0, None, None, 10**6, NOW))
+        measurer = world.measurer()
+        before = raw_spec(topics=[raw_topic(match=["order"])])
+        change = (
+            {"databases": [raw_database(table={"name": "outbox2"})]}
+            if edit == "table"
+            else {"topics": [raw_topic(match=["order", "refund"])]}
+        )
+        for raw in (before, before, before | change):
+            [pair] = pairs_of(KEY, OutboxRelaySpec.model_validate(raw))
+            await measurer.round({PairId.of(pair): pair})
+            world.now += 6
+        assert world.floors == [LOWEST_ID, 10**6, LOWEST_ID]
 
     async def test_a_session_that_died_idle_is_replaced_in_the_same_round(self) -> None:
         world = World()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from outboxrelay_operator.measurements import PairId
 from outboxrelay_operator.memory import PODS_BELIEVE_SECONDS, Memory
 from outboxrelay_operator.pairs import Key
@@ -118,6 +120,24 @@ def test_what_is_watched_no_more_is_forgotten_for_good() -> None:
     kept.measured(PAIR, backlog(6))
     assert kept.measurement(PAIR) is None
     assert woken.take() == []
+
+
+def test_what_was_measured_of_other_rows_says_nothing_of_these() -> None:
+    """A spec may name another table for a pair, while its old one is being looked at."""
+    kept, _ = memory()
+    before, after = replace(PAIR, rows=("old",)), replace(PAIR, rows=("new",))
+    kept.watch(KEY, [before])
+    for seconds in (0, 5):
+        kept.measured(before, backlog(7, at=NOW + seconds))
+    kept.pods_listed({WHERE: (pod(),)}, now=NOW)
+    assert kept.rates(before, now=NOW).arrival is not None
+    kept.watch(KEY, [after])
+    kept.measured(before, backlog(8))
+    assert (kept.measurement(before), kept.measurement(after), kept.complete(KEY)) == (None, None, False)
+    assert kept.rates(after, now=NOW).arrival is None
+    assert kept.pods(after) == (pod(),)
+    kept.measured(after, backlog(1))
+    assert kept.measurement(after) == backlog(1)
 
 
 def test_pods_of_a_namespace_that_could_never_be_listed_are_unknown_not_none() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from outboxrelay_operator.api import OutboxRelaySpec
 from outboxrelay_operator.connections import Connections
 from outboxrelay_operator.desired.deployment import RelayImage
 from outboxrelay_operator.fleet import Fleet
@@ -20,7 +21,7 @@ from outboxrelay_operator.measure.session import MeasureError, Session
 from outboxrelay_operator.measurements import PairId
 from outboxrelay_operator.memory import Memory
 from outboxrelay_operator.metrics import Metrics
-from outboxrelay_operator.pairs import Key, Owner
+from outboxrelay_operator.pairs import Key, Owner, pairs_of
 from outboxrelay_operator.reconcile import (
     FORBIDDEN_SECONDS,
     HELD_BACK_SECONDS,
@@ -227,6 +228,37 @@ class TestRollouts:
         world.kube.refuse.clear()
         assert await world.passed(seconds=120) is None
         assert world.applied("Deployment") == [name, name]
+
+
+class TestEdits:
+    """What is known of a pair is known of its rows, and not of those that an edit gives it."""
+
+    async def test_a_backlog_is_not_told_of_another_table(self) -> None:
+        world = World(secret_access=False)
+        raw = raw_spec(databases=[raw_database(host="a")])
+        stored = world.kube.put(Kind.OUTBOX_RELAY, relay(raw))
+        await world.passed()
+        world.memory.pods_listed({}, now=world.now)
+        for _ in range(3):
+            [before] = pairs_of(KEY, OutboxRelaySpec.model_validate(raw))
+            world.memory.measured(PairId.of(before), backlog(7, at=world.now, believe_until=world.now + 20))
+            await world.passed(seconds=5)
+        assert world.status()["pairs"][0]["backlog"] == 7
+        login = raw_database(host="a", credentialsSecretRef={"name": "payments-db"})
+        world.kube.put(Kind.OUTBOX_RELAY, stored | {"spec": raw_spec(databases=[login])})
+        world.fleet.invalidate(KEY)
+        await world.passed()
+        assert world.status()["pairs"][0]["backlog"] == 7, "the rows are the same, whoever looks at them"
+        world.kube.put(Kind.OUTBOX_RELAY, stored | {"spec": raw_spec(databases=[raw_database(host="b")])})
+        world.fleet.invalidate(KEY)
+        await world.passed()
+        world.memory.measured(PairId.of(before), backlog(8, at=world.now, believe_until=world.now + 20))
+        await world.passed()
+        status = world.status()
+        assert status["observedGeneration"] == 3
+        assert not {"backlog", "lagSeconds", "arrivalPerSecond", "measuredAt"} & status["pairs"][0].keys()
+        [measured] = [one for one in status["conditions"] if one["type"] == "Measured"]
+        assert (measured["status"], measured["reason"]) == ("Unknown", "NotMeasured")
 
 
 class TestForbidden:
@@ -445,7 +477,8 @@ class TestWithoutSecrets:
         world.kube.put(Kind.OUTBOX_RELAY, relay(raw_spec(autoscaling=autoscaling)))
         await world.passed()
         [name] = world.kube_names(Kind.DEPLOYMENT)
-        pair_id = PairId(KEY, name)
+        [pair] = pairs_of(KEY, OutboxRelaySpec.model_validate(raw_spec()))
+        pair_id = PairId.of(pair)
         for _ in range(30):
             now = world.now
             world.memory.pods_listed({("shop", name): (pod(report_believe_until=now + 20),)}, now=now)

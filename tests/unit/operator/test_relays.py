@@ -70,7 +70,7 @@ def test_what_a_relay_sees_is_a_measurement(world: World) -> None:
     world.round({"a": looked(ago=2.0)})
     assert world.told == [
         (
-            PairId(KEY, PAIR.name),
+            PairId.of(PAIR),
             Backlog(
                 rows=3,
                 exact=True,

@@ -65,7 +65,7 @@ class DatabaseMeasurer:
 
     def measure(self, key: Key, pairs: Iterable[Pair]) -> None:
         """From now on measure exactly these pairs of a resource."""
-        after = {PairId(key, pair.name): pair for pair in pairs}
+        after = {PairId.of(pair): pair for pair in pairs}
         before = self._pairs.get(key, {})
         if after == before:
             return

@@ -50,7 +50,7 @@ class RelayMeasurer:
         for where, pair in wanted.items():
             known = self._measured.get(where)
             if known is None or known.pair != pair:
-                self._measured[where] = _Measured(PairId(key, pair.name), pair)
+                self._measured[where] = _Measured(PairId.of(pair), pair)
         tables = {table_id(one.pair) for one in self._measured.values()}
         self._histories = {table: history for table, history in self._histories.items() if table in tables}
 
