@@ -107,6 +107,8 @@ class Reconciler:
         try:
             await self._pass(key)
         except Exception:
+            # It may have ended in the middle of a read, or of changing what is remembered.
+            self.fleet.invalidate(key)
             self._wake_all(self.rollouts.missed(key))
             raise
 
@@ -169,7 +171,6 @@ class Reconciler:
         try:
             observed = await gather(self.kube, key)
         except KubeError as error:
-            self.fleet.invalidate(key)
             # A right that is missing says nothing of the resource: an API server that has just started refuses
             # much. Only after long its namespace must be taken for deleted, together with our right in it.
             if error.status == HTTPStatus.FORBIDDEN and self.fleet.forbidden_for(key) >= FORBIDDEN_SECONDS:

@@ -377,7 +377,6 @@ class Operator:
                 await reconciler.reconcile(key)
                 failed = False
             except (KubeError, NotLeadingError) as error:
-                reconciler.fleet.invalidate(key)
                 logger.warning("OutboxRelay %s: %s; it is tried again", key, error)
             except Exception:
                 logger.exception("OutboxRelay %s: the pass failed unexpectedly; it is tried again", key)

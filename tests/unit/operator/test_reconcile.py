@@ -13,7 +13,7 @@ from outboxrelay_operator.api import OutboxRelaySpec
 from outboxrelay_operator.connections import Connections
 from outboxrelay_operator.desired.deployment import RelayImage
 from outboxrelay_operator.fleet import Fleet
-from outboxrelay_operator.kube import Kind, KubeError
+from outboxrelay_operator.kube import Kind, Kube, KubeError
 from outboxrelay_operator.measure.loop import DatabaseMeasurer, Measurer
 from outboxrelay_operator.measure.relays import RelayMeasurer
 from outboxrelay_operator.measure.server import LoginId
@@ -21,6 +21,7 @@ from outboxrelay_operator.measure.session import MeasureError, Session
 from outboxrelay_operator.measurements import PairId
 from outboxrelay_operator.memory import Memory
 from outboxrelay_operator.metrics import Metrics
+from outboxrelay_operator.observed import Observed
 from outboxrelay_operator.pairs import Key, Owner, pairs_of
 from outboxrelay_operator.reconcile import (
     FORBIDDEN_SECONDS,
@@ -115,7 +116,6 @@ class World:
         try:
             await self.reconciler.reconcile(key)
         except KubeError as error:
-            self.fleet.invalidate(key)
             return error
         return None
 
@@ -259,6 +259,27 @@ class TestEdits:
         assert not {"backlog", "lagSeconds", "arrivalPerSecond", "measuredAt"} & status["pairs"][0].keys()
         [measured] = [one for one in status["conditions"] if one["type"] == "Measured"]
         assert (measured["status"], measured["reason"]) == ("Unknown", "NotMeasured")
+
+
+async def test_what_changed_is_read_again_after_a_read_that_failed_unexpectedly(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the passes that follow go by what was known before, and so does what events tell of meanwhile."""
+
+    async def broken(_kube: Kube, _key: Key) -> Observed | None:
+        raise RuntimeError("a fault of our own")
+
+    world.kube.put(Kind.OUTBOX_RELAY, relay())
+    await world.passed()
+    known = world.kube.objects[Kind.OUTBOX_RELAY, "shop", KEY.name]
+    edited = world.kube.put(Kind.OUTBOX_RELAY, known | {"spec": raw_spec(topics=[raw_topic(topic="elsewhere")])})
+    world.fleet.told_of_relay(KEY, edited)
+    with monkeypatch.context() as patched:
+        patched.setattr("outboxrelay_operator.reconcile.gather", broken)
+        with pytest.raises(RuntimeError):
+            await world.passed()
+    await world.passed()
+    assert world.status()["observedGeneration"] == 2
 
 
 class TestForbidden:
