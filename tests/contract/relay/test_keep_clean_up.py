@@ -274,6 +274,22 @@ def test_rows_that_cannot_be_removed_keep_no_others(database: Database, make_sto
     eventually(lambda: (store.rebalance(), store.cleanup_trouble() is None)[1], seconds=20, what="no complaint")
 
 
+def test_many_rows_that_cannot_be_removed_keep_no_others(database: Database, make_store: MakeStore) -> None:
+    """To pass over them takes longer than it is until a walk may begin anew: it comes to its end all the same."""
+    prepare_policy(database, "keep")
+    database.execute("alter table outbox_sent add primary key (id)")
+    send(database, days=[-8] * 310)
+    database.execute("create table audit (event bigint references outbox_sent (id))")
+    database.execute("insert into audit select generate_series(1, 300)")
+    store = make_store(database)
+
+    def done() -> bool:
+        store.rebalance()
+        return database.execute("select count(*), max(id) from outbox_sent") == [(300, 300)]
+
+    eventually(done, seconds=30, what="the others gone")
+
+
 def test_row_security_that_hides_old_rows_is_told_of(database: Database, make_store: MakeStore, tmp_path: Path) -> None:
     """They would stay in silence. Rows are sent all the same if a policy lets them in."""
     prepare_policy(database, "keep")

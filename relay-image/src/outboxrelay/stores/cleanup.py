@@ -3,8 +3,8 @@
 It walks up the ids in short steps. A step looks at some hundred rows, removes those that are old enough, and gives up
 at once when another session locks one of them. A row that a foreign key or a trigger keeps is found by ever shorter
 steps, and passed over. The walk rests where rows are too young: those above are younger still.
-Now and then it begins at the low end again, for what was sent late or locked then. So no step scans a table, however
-much in it is to stay, and a busy relay cleans up as well as an idle one.
+From there it begins at the low end again now and then, for what was sent late or locked then. So no step scans a table,
+however much in it is to stay, and a busy relay cleans up as well as an idle one.
 
 Where whole partitions can go at once (`retire`), they go first, and the walk meets what is left.
 """
@@ -53,6 +53,10 @@ class Cleanup:
         self._rows = 500
         self._not_before = float("-inf")
         self._again_at = clock() + 60 * rest_seconds
+        self._ended = False
+        """Whether this walk came to where it rests. Until then none begins anew: over many rows that are kept it may
+        take longer than it is until the next one."""
+
         self._refused: str | None = None
         """The SQLSTATE with which the server refused to remove a row that was passed over in this walk."""
 
@@ -87,8 +91,9 @@ class Cleanup:
             if outcome == "busy" or not self._retirement.indexed:
                 self._not_before = began + self._rest
                 return True
-        if began >= self._again_at:
+        if self._ended and began >= self._again_at:
             self._start = LOWEST
+            self._ended = False
             self._again_at = began + 60 * self._rest
             self._refused = None
         while True:
@@ -98,6 +103,7 @@ class Cleanup:
             if rows == self._rows:
                 self._pace(now - before)
             if not more:
+                self._ended = True
                 self._not_before = now + self._rest
             if not more or now - began >= _BUDGET_SECONDS:
                 return True
