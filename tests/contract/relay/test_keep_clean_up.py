@@ -432,6 +432,25 @@ def test_a_partition_that_cannot_be_truncated_is_told_of_and_goes_row_by_row(
         eventually(lambda: (store.rebalance(), store.cleanup_trouble() is None)[1], seconds=20, what="no complaint")
 
 
+def test_a_partition_that_takes_too_long_keeps_no_other_from_being_emptied(
+    database: Database, make_store: MakeStore
+) -> None:
+    partition(database, indexed=False)
+    database.execute(
+        "create function slow() returns trigger language plpgsql as $$ begin perform pg_sleep(60); return null; end $$;"
+        " create trigger slow before truncate on sent_older execute function slow()"
+    )
+    store = make_store(database)
+    assert "longer" in str(store.cleanup_trouble())
+
+    def done() -> bool:
+        store.rebalance()
+        return "old" not in left(database)
+
+    eventually(done, seconds=30, what="the other one emptied")
+    assert left(database)["older"] == 50
+
+
 @pytest.mark.parametrize("indexed", [False, True])
 def test_a_partition_that_is_itself_partitioned_goes_at_once(
     database: Database, make_store: MakeStore, tmp_path: Path, indexed: bool

@@ -128,7 +128,7 @@ class Retirement:
         self._config = config
         self._tried: dict[tuple[str, str], str | None] = {}
         """Partitions that could not be emptied, the one that was tried longest ago first: the SQLSTATE with which the
-        server refused; None if somebody used it."""
+        server refused; None if somebody used it, or it took too long."""
 
         self.indexed = False
         """Whether an index begins with the id, as of the last look: without it no rows can be removed one by one."""
@@ -182,13 +182,13 @@ class Retirement:
                     connection.execute(sql.SQL("TRUNCATE {}").format(partition.identifier))
                 return "emptied"
         except psycopg.Error as error:
-            # A trigger that is slow must not be met again soon: that is for the caller.
             if raised_by_function(error) or isinstance(error, errors.FeatureNotSupported):
                 self._tried[name] = error.sqlstate
                 return "nothing"
+            self._tried[name] = None
             if isinstance(error, errors.LockNotAvailable | errors.UndefinedTable):
-                self._tried[name] = None
                 return "busy"
+            # A trigger that is slow must not be met again soon: that is for the caller.
             raise
 
     def _due(self, connection: Connection) -> list[Partition]:
