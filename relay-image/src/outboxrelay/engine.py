@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from outboxrelay.config import OnError, Tuning
 from outboxrelay.ports import (
@@ -98,6 +99,9 @@ class Engine:
         self._rebalance_at = 0.0
         self._check_at = 0.0
         self._in_flight = False
+        self._at_the_store = 0.0
+        """Seconds that the store took while this batch was in flight."""
+
         self._removing: tuple[list[int], int] | None = None
         """Ids of acknowledged rows that are being removed, and the bytes of these rows: to be settled before anything
         else is asked of the store. The rows themselves need not be in memory while the next ones are handed over."""
@@ -328,7 +332,7 @@ class Engine:
         if not self._store.alive():
             raise StoreError("DatabaseUnreachable", "the session was ended; the lanes may be another relay's by now")
         self._in_flight = True
-        handed_over = self._clock()
+        handed_over, self._at_the_store = self._clock(), 0.0
         if self._removing is None:
             self._read_on(batch)
             self._publisher.publish(batch.rows)
@@ -337,7 +341,7 @@ class Engine:
             self._publisher.publish(batch.rows, halfway=lambda: self._read_on(batch))
         outcome = self._outcome()
         self._in_flight = False
-        self._status.publish_seconds += self._clock() - handed_over
+        self._status.publish_seconds += self._clock() - handed_over - self._at_the_store
         self._broker_backoff.succeeded()
         if self._asked and len(outcome.acknowledged) == len(batch.rows):
             self._store.start_settling(outcome.acknowledged)
@@ -356,15 +360,23 @@ class Engine:
 
     def _read_on(self, batch: Batch) -> None:
         """Let the database look for the rows behind this batch."""
-        self._finish_settling()
-        if self._more_is_wanted(batch):
-            self._store.ask(
-                limit=self._tuning.batch_rows,
-                held_keys=self._parked.held_keys(),
-                held_ids=self._parked.held_ids(),
-                in_flight=[row.id for row in batch.rows],
-            )
-            self._asked = True
+        with self._store_takes():
+            self._finish_settling()
+            if self._more_is_wanted(batch):
+                self._store.ask(
+                    limit=self._tuning.batch_rows,
+                    held_keys=self._parked.held_keys(),
+                    held_ids=self._parked.held_ids(),
+                    in_flight=[row.id for row in batch.rows],
+                )
+                self._asked = True
+
+    @contextmanager
+    def _store_takes(self) -> Iterator[None]:
+        """The time that is spent here says nothing of the brokers: settling alone may be refused for hours."""
+        began = self._clock()
+        yield
+        self._at_the_store += self._clock() - began
 
     def _more_is_wanted(self, batch: Batch) -> bool:
         """Whether to read on while the batch is in flight: there is more, and nothing has to come in between."""
@@ -383,7 +395,8 @@ class Engine:
         """Wait for the batch, however long; an end of the session ends the wait."""
         started = self._clock()
         if self._asked and not self._publisher.wait(_HEAD_START_SECONDS):
-            self._store.fetch()
+            with self._store_takes():
+                self._store.fetch()
         while not self._publisher.wait(_WAIT_SLICE_SECONDS):
             self._status.tick()
             now = self._clock()

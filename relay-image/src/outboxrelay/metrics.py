@@ -29,7 +29,7 @@ class BoardCollector(Collector):
             ("outboxrelay_batches", "Batches settled", board.batches),
             (
                 "outboxrelay_publish_seconds",
-                "Seconds that batches took from their first message to the last acknowledgement",
+                "Seconds from the first message of a batch to its last acknowledgement, but for what the database took",
                 board.publish_seconds,
             ),
             ("outboxrelay_cycles", "Rounds of the loop, idle and waiting ones included", board.cycles),

@@ -80,7 +80,7 @@ class StatusBoard:
         self.sent_bytes = 0
         self.batches = 0
         self.publish_seconds = 0.0
-        """Spent on batches from their first message to the last acknowledgement."""
+        """Spent on batches from their first message to the last acknowledgement, but for what the database took."""
 
         self.row_faults = 0
         self.halted_lanes: tuple[int, ...] = ()

@@ -16,6 +16,7 @@ from outboxrelay import parked
 from outboxrelay.ports import PublisherError, Row, SettleRefusedError, StoreError, Wake
 from outboxrelay.report import WakeReason
 from tests.contract.relay.fakes import FakeStore, Interference
+from tests.unit.relay.slow_topic import Client, Topic
 from tests.unit.relay.world import World
 
 LOST = StoreError("DatabaseUnreachable", "the session was ended")
@@ -62,6 +63,28 @@ def test_the_time_that_batches_take_until_they_are_acknowledged_is_counted() -> 
     world.run(on_publisher=slowly)
     assert world.board.batches == 5
     assert world.board.publish_seconds == pytest.approx(sum(spent), abs=0.1)
+
+
+def test_a_slow_database_is_not_taken_for_slow_brokers() -> None:
+    """The removal of the batch before, which may be refused for hours, and the next read fall into that time."""
+    world, topic = World(rebalance_seconds=10_000.0), Topic()
+    topic.at_once = 6
+    world.publisher = Client(topic, sleep=world.clock.sleep)
+    fill(world, rows=45)
+    refusals = itertools.repeat(True, 20)
+    moments: set[str] = set()
+
+    def slowly(moment: str) -> None:
+        moments.add(moment)
+        if moment.startswith("before"):
+            world.clock.sleep(2)
+        if moment == "before settle" and next(refusals, False):
+            raise SettleRefusedError("a trigger")
+
+    world.run(on_store=slowly)
+    assert {"before ask", "before fetch", "before start_settling"} <= moments
+    assert world.board.batches == 5
+    assert world.board.publish_seconds == pytest.approx(0, abs=0.1)
 
 
 def test_rows_that_become_visible_late_are_sent_too() -> None:
