@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
+from outboxrelay.report import Holder, LastError, SideState
 from outboxrelay_operator.measure.rates import RateTracker
 from outboxrelay_operator.measurements import UNKNOWN_RATES, Backlog, Failure, Measurement, PairId, PodState, Rates
 from outboxrelay_operator.pairs import Key
@@ -130,8 +131,8 @@ def _seen(pods: tuple[PodState, ...]) -> list[object]:
             None
             if report is None
             else (
-                (report.database.reason, report.database.message),
-                (report.broker.reason, report.broker.message),
+                *map(_words, (report.database, report.broker, report.wake, report.last_error)),
+                _who(report.held_back_by),
                 report.sent_rows,
                 report.parked_total,
                 report.row_faults,
@@ -140,6 +141,16 @@ def _seen(pods: tuple[PodState, ...]) -> list[object]:
         for pod in pods
         for report in [pod.report]
     ]
+
+
+def _words(said: SideState | LastError | None) -> tuple[str, str] | None:
+    """Without their time, which moves by itself."""
+    return None if said is None else (said.reason, said.message)
+
+
+def _who(holder: Holder | None) -> Holder | None:
+    """As `_words`."""
+    return None if holder is None else holder.model_copy(update={"age_seconds": None, "state": None})
 
 
 def _without_time(measurement: Measurement) -> Measurement:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import pytest
+
+from outboxrelay.report import Holder, LastError
 from outboxrelay_operator.measurements import PairId
 from outboxrelay_operator.memory import PODS_BELIEVE_SECONDS, Memory
 from outboxrelay_operator.pairs import Key
-from tests.unit.operator.builders import KEY, NOW, backlog, failure, pod, report
+from tests.unit.operator.builders import KEY, NOW, backlog, failure, pod, report, side
 
 PAIR = PairId(KEY, "p")
 WHERE = (KEY.namespace, "p")
+POLLS = side(False, "NotHeard", "a proxy")
 
 
 class Woken(list[Key]):
@@ -48,6 +53,32 @@ def test_a_pod_is_news_when_it_says_something_else() -> None:
     assert woken.take() == [KEY]
     kept.pods_listed({("other", "p"): (pod(),)}, now=NOW + 15)
     assert woken.take() == [KEY]
+
+
+@pytest.mark.parametrize(
+    ("said", "same"),
+    [
+        ({"wake": POLLS}, {"wake": POLLS.model_copy(update={"since": NOW + 5})}),
+        (
+            {"last_error": LastError(reason="DatabaseError", message="no grant", at=NOW)},
+            {"last_error": LastError(reason="DatabaseError", message="no grant", at=NOW + 5)},
+        ),
+        (
+            {"held_back_by": Holder(what="session", pid=7, age_seconds=60.0)},
+            {"held_back_by": Holder(what="session", pid=7, age_seconds=65.0, state="active")},
+        ),
+    ],
+    ids=["wake", "last error", "held back by"],
+)
+def test_what_an_idle_relay_has_to_say_is_news(said: dict[str, Any], same: dict[str, Any]) -> None:
+    """Nothing else of it changes; its time alone is none."""
+    kept, woken = memory()
+    kept.pods_listed({WHERE: (pod(),)}, now=NOW)
+    woken.take()
+    kept.pods_listed({WHERE: (pod(report=report(**said)),)}, now=NOW + 5)
+    assert woken.take() == [KEY]
+    kept.pods_listed({WHERE: (pod(report=report(**same)),)}, now=NOW + 10)
+    assert woken.take() == []
 
 
 def test_that_rates_can_be_told_from_now_on_is_news_once() -> None:
