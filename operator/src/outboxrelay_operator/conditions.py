@@ -188,6 +188,9 @@ CONNECTION_WORDS: Final = frozenset(
 )
 """Reasons of a database that does not let the operator in; the others are found after that."""
 
+CATCH_ALL_WORDS: Final = frozenset({"BrokerError", "DatabaseError"})
+"""Reasons that stand for anything else: two faults with one of them may have nothing to do with each other."""
+
 POLLING_WORDS: Final = frozenset({NOT_HEARD, TRIGGER_MISSING})
 """Why a relay polls although it should be woken. Rows flow: DatabaseReachable is True for these reasons."""
 

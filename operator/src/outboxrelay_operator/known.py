@@ -111,7 +111,8 @@ def _tells(finding: Finding, failure: Failure) -> bool:
         return False
     # A Secret that is missing has a word of its own in Ready, and the same text behind the place.
     cause = failure.message.partition(": ")[2]
-    return finding.reason == failure.reason or (bool(cause) and cause in finding.message)
+    same = finding.reason == failure.reason and failure.reason not in catalogue.CATCH_ALL_WORDS
+    return same or (bool(cause) and cause in finding.message)
 
 
 def _unknown(facts: PairFacts, failure: Failure, *, told: bool) -> str:

@@ -191,6 +191,26 @@ class TestEachConditionSaysItsOwn:
         result = status(facts(blocked=other, measurement=missing, pods=(), deployment=None))
         assert self.SECRET in self.told(result, "DatabaseReachable")
 
+    def test_a_reason_that_stands_for_anything_does_not_make_two_faults_one(self) -> None:
+        refused = side(False, "DatabaseError", "removing acknowledged rows is refused: a trigger fails")
+        result = status(
+            facts(
+                measurement=failure("DatabaseError", f"{self.PLACE}: measuring took over 3 s: the table needs an index"),
+                pods=(pod(ready=False, report=report(database=refused)),),
+            )
+        )
+        assert "a trigger fails" in self.told(result, "Ready")
+        assert "the table needs an index" in self.told(result, "Measured")
+        one, other = (
+            pod(name=name, uid=name, ready=False, report=report(pod=name, broker=side(False, "BrokerError", name)))
+            for name in ("no-memory", "no-version")
+        )
+        result = status(facts(pods=(one, other)))
+        assert "no-memory" in self.told(result, "Ready")
+        assert self.told(result, "BrokerReachable").endswith(
+            f"those of pair {facts().pair}, see Ready; no-version: no-version"
+        )
+
     def test_a_column_that_only_the_lag_needs_is_told_by_measured(self) -> None:
         result = status(facts(measurement=failure("ColumnMissing", "table t: column createdat is missing")))
         assert short(result, "Ready") == ("True", "Flowing")
