@@ -101,10 +101,9 @@ class RowFaults:
 
     def _note(self, faults: Sequence[RowFault]) -> None:
         refused = self._store.note(faults)
-        if refused is not None:
-            self._status.failed(reason="DatabaseError", message=refused)
-            if refused != self._note_refused:
-                _log.warning("%s", refused, extra={"reason": "DatabaseError"})
+        # Told in the log alone: the newest failure of the status is that of a row, which comes next.
+        if refused is not None and refused != self._note_refused:
+            _log.warning("%s", refused, extra={"reason": "DatabaseError"})
         self._note_refused = refused
 
     def _tell(self, what: str, fault: RowFault) -> None:

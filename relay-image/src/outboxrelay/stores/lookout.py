@@ -23,7 +23,7 @@ _SWEEP_SHARE: Final = 20
 
 
 class Lookout:
-    """Looks over sessions on which no question is open; every look raises `psycopg.Error`."""
+    """Looks over sessions on which no question is open; each look may raise `psycopg.Error`."""
 
     def __init__(self, floor: Floor, *, clock: Callable[[], float], full_sweep_seconds: float) -> None:
         self._floor = floor
