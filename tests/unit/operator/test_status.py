@@ -195,7 +195,9 @@ class TestEachConditionSaysItsOwn:
         refused = side(False, "DatabaseError", "removing acknowledged rows is refused: a trigger fails")
         result = status(
             facts(
-                measurement=failure("DatabaseError", f"{self.PLACE}: measuring took over 3 s: the table needs an index"),
+                measurement=failure(
+                    "DatabaseError", f"{self.PLACE}: measuring took over 3 s: the table needs an index"
+                ),
                 pods=(pod(ready=False, report=report(database=refused)),),
             )
         )
