@@ -13,7 +13,7 @@ from outboxrelay_operator.observed import Object, Observed, SecretState, Told, V
 from outboxrelay_operator.pairs import Key, Pair
 
 
-class News(Enum):
+class Novelty(Enum):
     """What an event tells."""
 
     NOTHING = "it is as remembered"
@@ -46,7 +46,7 @@ class Fleet:
         """What is remembered of a resource may be wrong: the next pass reads it."""
         self._stale.add(key)
 
-    def told_of_relay(self, key: Key, live: Object | None) -> News:
+    def told_of_relay(self, key: Key, live: Object | None) -> Novelty:
         """An event says how a resource is now; None: it is gone. Only another spec must be read."""
         known = self._seen.get(key)
         if live is not None and self._reads(key):
@@ -54,10 +54,10 @@ class Fleet:
         elif live is None or known is None or sign_of(live) != known.sign:
             self.invalidate(key)
         else:
-            return News.NOTHING
-        return News.CHANGE
+            return Novelty.NOTHING
+        return Novelty.CHANGE
 
-    def told_of_deployment(self, key: Key, live: Object | None) -> News:
+    def told_of_deployment(self, key: Key, live: Object | None) -> Novelty:
         """An event says how a Deployment is now; None: it is gone. Then everything is read again.
 
         What the operator itself applied comes back as an event, too, and is no news.
@@ -75,10 +75,10 @@ class Fleet:
             same = held is not None and sign_of(held) == sign_of(live)
             if same or "spec" in live:
                 taken = known.took(live)
-                return News.NOTHING if not taken else News.STATE if same else News.CHANGE
+                return Novelty.NOTHING if not taken else Novelty.STATE if same else Novelty.CHANGE
             # It was told of with its spec before, and what is remembered is another one.
             self.invalidate(key)
-        return News.CHANGE
+        return Novelty.CHANGE
 
     def _reads(self, key: Key) -> bool:
         """Whether a read is under way that will tell of this resource."""

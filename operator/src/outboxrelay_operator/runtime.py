@@ -14,7 +14,7 @@ from outboxrelay_operator.complaints import Complaints
 from outboxrelay_operator.connections import Connections
 from outboxrelay_operator.desired.deployment import RelayImage
 from outboxrelay_operator.desired.relay_config import STATUS_PORT
-from outboxrelay_operator.fleet import Fleet, News
+from outboxrelay_operator.fleet import Fleet, Novelty
 from outboxrelay_operator.gather import complete, survey
 from outboxrelay_operator.handlers import Informer
 from outboxrelay_operator.health import Check, HealthServer
@@ -83,10 +83,10 @@ class Operator:
 
         def changed(key: Key, kind: Kind, live: Object | None) -> None:
             news = (fleet.told_of_deployment if kind is Kind.DEPLOYMENT else fleet.told_of_relay)(key, live)
-            if news is News.STATE:
+            if news is Novelty.STATE:
                 # While pods come up, more of it follows.
                 queue.add_after(key, GATHER_SECONDS)
-            elif news is News.CHANGE:
+            elif news is Novelty.CHANGE:
                 # What somebody wants comes before what there is to report.
                 queue.add(key, urgent=True)
 

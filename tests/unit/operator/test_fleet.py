@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from outboxrelay_operator.fleet import Fleet, News
+from outboxrelay_operator.fleet import Fleet, Novelty
 from outboxrelay_operator.gather import complete, gather, survey
 from outboxrelay_operator.kube import Kind, Object, lean
 from outboxrelay_operator.names import labels, shared_name
@@ -87,7 +87,7 @@ class TestEvents:
         fleet.told_of_deployment(KEY, deployment(version=100, generation=1) | {"spec": {"replicas": 1}})
         later = deployment(version=101, generation=1, ready=1)
         del later["spec"]
-        assert fleet.told_of_deployment(KEY, later) is News.STATE
+        assert fleet.told_of_deployment(KEY, later) is Novelty.STATE
         seen = fleet.seen(KEY)
         assert seen is not None
         assert (seen.deployments["pair"]["spec"], ready(fleet)) == ({"replicas": 1}, 1)
@@ -96,7 +96,7 @@ class TestEvents:
         fleet = await remembering(kube)
         later = deployment(version=101, generation=2)
         del later["spec"]
-        assert fleet.told_of_deployment(KEY, later) is News.CHANGE
+        assert fleet.told_of_deployment(KEY, later) is Novelty.CHANGE
         assert fleet.seen(KEY) is None
 
     async def test_an_answer_that_an_event_has_overtaken_changes_nothing(self, kube: FakeKube) -> None:
@@ -126,7 +126,7 @@ class TestEvents:
         fleet.reading(KEY)
         observed = await gather(kube, KEY)
         assert observed is not None
-        assert fleet.told_of_deployment(KEY, deployment(version=100, ready=1)) is News.CHANGE
+        assert fleet.told_of_deployment(KEY, deployment(version=100, ready=1)) is Novelty.CHANGE
         fleet.saw(observed)
         assert fleet.seen(KEY) is None
         fleet.reading(KEY)
@@ -157,7 +157,7 @@ class TestEvents:
             fleet.told_of_deployment(KEY, deployment(version=101, generation=1, ready=1) | spec),
             fleet.told_of_deployment(KEY, deployment(version=102, generation=2, ready=1) | spec),
             fleet.told_of_deployment(KEY, None),
-        ] == [News.NOTHING, News.NOTHING, News.STATE, News.CHANGE, News.CHANGE]
+        ] == [Novelty.NOTHING, Novelty.NOTHING, Novelty.STATE, Novelty.CHANGE, Novelty.CHANGE]
 
     async def test_a_resource_is_read_if_its_spec_is_another(self, kube: FakeKube) -> None:
         fleet = await remembering(kube)
@@ -291,7 +291,7 @@ class TestStart:
         fleet.listing()
         told = fleet.told_of_relay(KEY, deepcopy(kube.objects[Kind.OUTBOX_RELAY, KEY.namespace, KEY.name]))
         fleet.listed()
-        assert (told, fleet.seen(KEY)) == (News.CHANGE, None)
+        assert (told, fleet.seen(KEY)) == (Novelty.CHANGE, None)
 
     async def test_what_was_told_before_needs_none(self, kube: FakeKube) -> None:
         fleet = Fleet(clock=lambda: 0.0)

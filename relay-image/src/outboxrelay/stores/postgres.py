@@ -503,7 +503,7 @@ class PostgresStore:
                 break
             if self._clock() >= give_up_at:
                 # Whoever waits for the rows has other duties as well.
-                raise SettleRefusedError(f"{self._slow()}; {gone} of {len(ids)} are gone")
+                raise SettleRefusedError(f"{self._slow()}; {gone} of {len(ids)} are settled")
             removal = self._remove(session, ids, start=gone)
         self._lookout.settled(ids[-1])
 
