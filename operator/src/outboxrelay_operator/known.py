@@ -99,19 +99,20 @@ def _not_measured(judged: Sequence[Judged], *, through_relays: bool) -> Decision
 def _failures(judged: Sequence[Judged]) -> list[tuple[PairFacts, Failure, bool]]:
     """Pairs that could not be measured, the worst first, and whether Ready tells of the same fault."""
     failures = [
-        (facts, failure, _tells(finding, failure))
+        (facts, failure, told_by_ready(finding, reason=failure.reason, message=failure.message))
         for facts, finding in judged
         if isinstance(failure := facts.fresh_measurement, Failure)
     ]
     return sorted(failures, key=lambda each: RANK.get(each[1].reason, len(RANK)))
 
 
-def _tells(finding: Finding, failure: Failure) -> bool:
+def told_by_ready(finding: Finding, *, reason: str, message: str) -> bool:
+    """Whether Ready tells of this fault already."""
     if finding.ready:
         return False
     # A Secret that is missing has a word of its own in Ready, and the same text behind the place.
-    cause = failure.message.partition(": ")[2]
-    same = finding.reason == failure.reason and failure.reason not in catalogue.CATCH_ALL_WORDS
+    cause = message.partition(": ")[2] or message
+    same = finding.reason == reason and reason not in catalogue.CATCH_ALL_WORDS
     return same or (bool(cause) and cause in finding.message)
 
 

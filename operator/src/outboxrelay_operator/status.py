@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from outboxrelay.report import RelayReport, SideState
+from outboxrelay.report import RelayReport
 from outboxrelay.wording import counted
 from outboxrelay_operator import conditions as catalogue
 from outboxrelay_operator import known, slo
@@ -344,7 +344,7 @@ def _broker_reachable(judged: Sequence[Judged]) -> Decision:
     if bad:
         messages = [
             f"those of pair {facts.pair}, see {catalogue.READY}"
-            if _tells(finding, report.broker)
+            if known.told_by_ready(finding, reason=report.broker.reason, message=report.broker.message)
             else f"{report.pod}: {report.broker.message or report.broker.reason}"
             for report, facts, finding in bad
         ]
@@ -361,13 +361,6 @@ def _broker_reachable(judged: Sequence[Judged]) -> Decision:
     if silent:
         return None, catalogue.NO_REPORT, f"no relay says anything about the brokers of {listed(silent)}"
     return True, catalogue.CONNECTED, "the relays of every pair reach the brokers"
-
-
-def _tells(finding: Finding, broker: SideState) -> bool:
-    """Whether Ready has the same fault of the brokers."""
-    return finding.reason == broker.reason and (
-        broker.reason not in catalogue.CATCH_ALL_WORDS or broker.message in finding.message
-    )
 
 
 def _about_the_broker(facts: PairFacts) -> tuple[RelayReport, ...]:
