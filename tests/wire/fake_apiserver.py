@@ -89,7 +89,9 @@ class FakeApiServer:
         """Plurals, and first parts of paths, about which nothing is answered: requests and watches hang."""
 
         self.paged: set[str] = set()
-        """Plurals about which something on the way answers, with status 200 and a page for people."""
+        """Plurals about which something on the way answers, with status 200 and this page."""
+
+        self.page = "<html>Please sign in</html>"
 
         self.history: list[Change] = []
         """Everything that was ever written."""
@@ -224,7 +226,7 @@ class FakeApiServer:
         while plural in self.mute:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
         if plural in self.paged:
-            return web.Response(text="<html>Please sign in</html>", content_type="text/html")
+            return web.Response(text=self.page, content_type="text/html")
         if namespace in self.forbidden:
             return _refuse(403, "Forbidden")
         if name is None:
@@ -324,7 +326,7 @@ class FakeApiServer:
         if body["preconditions"]["uid"] != found["metadata"]["uid"]:
             return _refuse(409, "Conflict")
         self.drop(*where)
-        return web.json_response({"kind": "Status", "status": "Success"})
+        return web.json_response({"kind": "Status", "metadata": {}, "status": "Success"})
 
 
 def _discovery(parts: list[str]) -> dict[str, Any] | None:

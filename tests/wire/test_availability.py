@@ -166,8 +166,10 @@ async def test_os_01_a_resource_that_no_watch_tells_of_is_found(world: World) ->
         await world.until(lambda: replicas(world) == 2, "the edit to be carried out")
 
 
-async def test_os_01_an_answer_that_is_no_json_ends_nothing(world: World) -> None:
+@pytest.mark.parametrize("page", ["<html>Please sign in</html>", "{}", "[]", "null"])
+async def test_os_01_an_answer_that_is_none_ends_nothing(page: str, world: World) -> None:
     """cases.md OS-01: a proxy or a load balancer answers instead of the API server for a while."""
+    world.server.page = page
     world.server.put("secrets", secret())
     world.server.put("outboxrelays", outbox_relay())
     async with operator(world, resync_seconds=1.0):

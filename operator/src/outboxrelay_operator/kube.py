@@ -295,11 +295,11 @@ class HttpKube:
             return None
         if status >= 400:
             raise _refusal(step, status, data)
-        try:
-            answer: Object = json.loads(data, object_pairs_hook=_pod if about == "pods" else _lean)
-        except ValueError:
-            text = "the answer is no JSON: something between here and the API server has answered"
-            raise KubeError(step, status=0, reason="NotJson", message=text) from None
+        answer = _parsed(data, hook=_pod if about == "pods" else _lean)
+        # A list without items would be taken for nothing that is there.
+        if answer is None or (about != "openapi" and "metadata" not in answer):
+            text = "the answer is none of Kubernetes: something between here and the API server has answered"
+            raise KubeError(step, status=0, reason="NotKubernetes", message=text)
         return answer
 
 
@@ -329,6 +329,15 @@ def _lean(pairs: Iterable[tuple[str, Any]]) -> Object:
 def _pod(pairs: Sequence[tuple[str, Any]]) -> Object:
     """Of a pod the spec goes as well: all pods are listed again and again."""
     return {} if any(name == "containers" for name, _ in pairs) else _lean(pairs)
+
+
+def _parsed(data: bytes, *, hook: Callable[[Sequence[tuple[str, Any]]], Object]) -> Object | None:
+    """None if it is no JSON object."""
+    try:
+        parsed = json.loads(data, object_pairs_hook=hook)
+    except ValueError:
+        return None
+    return parsed if isinstance(parsed, dict) else None
 
 
 def _refusal(step: str, status: int, data: bytes) -> KubeError:
