@@ -248,7 +248,9 @@ class Reconciler:
     def _knows_too_little(self, observed: Observed, *, now: float) -> bool:
         """Whether a status that still holds would be replaced by one that knows less: just after a start."""
         holds = observed.status.get("observedGeneration") == observed.generation
-        return holds and now - self._started < START_SECONDS and not self.memory.complete(observed.owner.key)
+        # A clock that was set back may never have seen the start.
+        starting = 0 <= now - self._started < START_SECONDS
+        return holds and starting and not self.memory.complete(observed.owner.key)
 
     def _may_wait(self, observed: Observed, judged: Sequence[Judged], *, now: float) -> bool:
         """Whether the first status says no more than that relays start, while there is more urgent work.
@@ -258,7 +260,7 @@ class Reconciler:
         if observed.status or not judged or any(finding.reason != "Starting" for _, finding in judged):
             return False
         key = observed.owner.key
-        return self.pressed() and now - self._unsaid.setdefault(key, now) < UNSAID_SECONDS
+        return self.pressed() and 0 <= now - self._unsaid.setdefault(key, now) < UNSAID_SECONDS
 
     def _forget(self, key: Key) -> None:
         self.measurer.measure(key, ())

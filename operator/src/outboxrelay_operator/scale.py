@@ -223,6 +223,26 @@ def lasting(scale: Scale, limits: Limits, *, now: float) -> tuple[Calm, ...]:
     return tuple(calm for calm in scale.calm if lasts(calm))
 
 
+def set_back(scale: Scale, *, now: float) -> Scale:
+    """A decision of before the clock was set back: what was to come after a while still does, by the new clock."""
+    ahead = scale.at - now
+    if ahead <= 0:
+        return scale
+
+    def moved(at: float | None) -> float | None:
+        return None if at is None else at - ahead
+
+    return replace(
+        scale,
+        changed_at=scale.changed_at - ahead,
+        calm=tuple(replace(calm, since=calm.since - ahead) for calm in scale.calm),
+        at=now,
+        hold_until=scale.hold_until - ahead,
+        busy_since=moved(scale.busy_since),
+        unknown_since=moved(scale.unknown_since),
+    )
+
+
 def resumed(scale: Scale, *, now: float) -> Scale:
     """A decision that was read from a status: nobody watched for a while, so going down takes a moment at least."""
     return replace(scale, at=now, hold_until=now + UNKNOWN_SECONDS)

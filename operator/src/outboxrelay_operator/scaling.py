@@ -31,6 +31,7 @@ from outboxrelay_operator.scale import (
     Load,
     Scale,
     lasting,
+    set_back,
     ways_down,
 )
 
@@ -53,6 +54,7 @@ def first(present: int, limits: Limits, *, now: float) -> Scale:
 
 def decide(load: Load, limits: Limits, before: Scale, *, now: float) -> Scale:
     """The next decision; deciding again at the same moment changes nothing. `now` is Unix time."""
+    before = set_back(before, now=now)
     if load.partitions is None:
         load = replace(load, partitions=before.partitions)
     known = replace(learned(load, limits, before, now=now), partitions=load.partitions)

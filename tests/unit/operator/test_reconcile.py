@@ -162,6 +162,16 @@ class TestStart:
         assert after.status() != written
         await after.measurer.close()
 
+    async def test_a_clock_that_is_set_back_keeps_nobody_waiting(self) -> None:
+        world = World(secret_access=False)
+        stored = world.kube.put(Kind.OUTBOX_RELAY, relay())
+        await world.passed()
+        before = deepcopy(world.status())
+        world.kube.put(Kind.OUTBOX_RELAY, stored | {"status": before | {"pairsReady": "7/7"}})
+        world.fleet.invalidate(KEY)
+        await world.passed(seconds=-3600)
+        assert world.status()["pairsReady"] == before["pairsReady"]
+
     async def test_a_status_of_another_generation_does_not_hold(self, world: World) -> None:
         world.kube.put(Kind.OUTBOX_RELAY, relay())
         await world.passed()

@@ -60,6 +60,23 @@ class Clock:
         return [self.look(seen) for _ in range(round(seconds / 5))]
 
 
+class TestClock:
+    """Set back by an hour: what was to happen after a while does not wait for an hour more."""
+
+    def test_a_window_goes_on(self) -> None:
+        clock = Clock(limits(), scale(3))
+        assert set(clock.keep(QUIET, seconds=90)) == {3}
+        clock.now -= 3600
+        assert clock.keep(QUIET, seconds=40) == [3] * 7 + [1]
+        assert NOW - 3600 < clock.scale.changed_at < NOW
+
+    def test_what_is_not_known_starts_a_pod(self) -> None:
+        clock = Clock(limits(min_replicas=0), scale(0))
+        clock.look(UNSEEN)
+        clock.now -= 3600
+        assert clock.keep(UNSEEN, seconds=35) == [0] * 6 + [1]
+
+
 class TestUp:
     """At once, and by what relays have shown."""
 
