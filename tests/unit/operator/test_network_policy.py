@@ -40,7 +40,17 @@ def test_databases_brokers_and_dns_may_be_reached() -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "port"), [("https://idp.example/token", 443), ("https://idp.example:8443/token?x=1", 8443)]
+    ("url", "port"),
+    [
+        ("https://idp.example/token", 443),
+        ("https://idp.example:8443/token?x=1", 8443),
+        ("https://[::1]:8443", 8443),
+        ("https://idp.example/a:81/", 443),
+        # What the schema lets through and no client takes must not keep the rest from being told.
+        ("https://idp.example:99999/token", 99999),
+        ("https://idp.example:port/token", 443),
+        ("https://[::1/token", 443),
+    ],
 )
 def test_so_may_the_endpoint_of_tokens(url: str, port: int) -> None:
     sasl = {"mechanism": "OAUTHBEARER", "credentialsSecretRef": {"name": "x"}, "oauth": {"tokenEndpointUrl": url}}

@@ -6,8 +6,8 @@ limited by port. Policies add up, so whoever needs more for a namespace can allo
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from outboxrelay_operator.api.spec import OutboxRelaySpec
 from outboxrelay_operator.desired.applied import marked
@@ -69,5 +69,11 @@ def _ports(spec: OutboxRelaySpec, rules: NetworkRules) -> list[int]:
     ports |= {int(server.rpartition(":")[2]) for server in spec.kafka.bootstrap_servers}
     oauth = None if spec.kafka.sasl is None else spec.kafka.sasl.oauth
     if oauth is not None:
-        ports.add(urlsplit(oauth.token_endpoint_url).port or 443)
+        ports.add(_token_port(oauth.token_endpoint_url))
     return sorted(ports | set(rules.extra_egress_ports))
+
+
+def _token_port(url: str) -> int:
+    """The port in a URL. One that cannot be used is for the API server to refuse: a status can tell that."""
+    found = re.match(r"https://(?:\[[^]/?#]*\]|[^/?#:\[]*):([0-9]{1,5})(?:[/?#]|$)", url)
+    return 443 if found is None else int(found[1])
