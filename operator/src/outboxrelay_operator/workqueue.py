@@ -46,7 +46,12 @@ class Schedule(Generic[K]):
         """In the order in which they came."""
 
         self._overtakers = 0
-        self._running: set[K] = set()
+        self._running: dict[K, bool] = {}
+        """What is being worked on, and whether that was urgent."""
+
+        self._owed: set[K] = set()
+        """What was urgent and failed: it still is when it comes back."""
+
         self._again: dict[K, bool] = {}
         """To be worked on once more, and whether that is urgent."""
 
@@ -60,7 +65,7 @@ class Schedule(Generic[K]):
         self._due.pop(key, None)
         if key in self._running:
             self._again[key] = urgent or self._again.get(key, False)
-        elif urgent:
+        elif urgent or key in self._owed:
             self._ready.pop(key, None)
             self._urgent.setdefault(key)
         elif key not in self._urgent:
@@ -87,13 +92,16 @@ class Schedule(Generic[K]):
         self._overtakers = self._overtakers + 1 if overtakes else 0
         key = next(iter(queue))
         del queue[key]
-        self._running.add(key)
+        self._running[key] = overtakes
+        self._owed.discard(key)
         return key
 
     def done(self, key: K, *, now: float, failed: bool) -> None:
         """The work on a key ended; after a failure the key comes back by itself, later each time."""
-        self._running.remove(key)
+        urgent = self._running.pop(key)
         if failed:
+            if urgent:
+                self._owed.add(key)
             self._failures[key] = self._failures.get(key, 0) + 1
             self.add_at(key, now + self._backoff.delay(self._failures[key], chance=self._chance()))
         else:

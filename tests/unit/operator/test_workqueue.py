@@ -107,6 +107,19 @@ def test_what_is_urgent_overtakes_and_lets_one_of_the_others_through_now_and_the
     assert (queue.take(0), queue.pressed) == (None, False)
 
 
+def test_what_was_urgent_and_failed_is_urgent_when_it_comes_back() -> None:
+    queue = schedule()
+    queue.add("edited", urgent=True)
+    assert queue.take(0) == "edited"
+    queue.done("edited", now=0, failed=True)
+    for key in ("old", "older"):
+        queue.add(key)
+    assert (queue.take(1), queue.pressed) == ("edited", False)
+    queue.done("edited", now=1, failed=False)
+    queue.add("edited")
+    assert [queue.take(2) for _ in range(3)] == ["old", "older", "edited"]
+
+
 def test_what_is_urgent_stays_so() -> None:
     queue = schedule()
     queue.add("busy")
