@@ -230,9 +230,10 @@ class Informer:
             began = self._began = self._clock()
             try:
                 asyncio.run(self._watch())
-            except asyncio.CancelledError:
-                return
-            except Exception as error:
+            except (Exception, asyncio.CancelledError) as error:
+                # kopf may be cancelled from inside, too: only who is told to end, ends.
+                if self._stop.is_set():
+                    return
                 self._began = None
                 if self._clock() - began > _GOOD_SECONDS:
                     self._failing_since = None

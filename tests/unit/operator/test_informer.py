@@ -18,14 +18,27 @@ class FakeInformer(Informer):
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
         self.attempts = 0
+        self.failure: BaseException = RuntimeError("forbidden")
         self.watching = threading.Event()
 
     async def _watch(self) -> None:
         self.attempts += 1
         if self.attempts == 1:
-            raise RuntimeError("forbidden")
+            raise self.failure
         self.watching.set()
         await asyncio.to_thread(self._stop.wait)
+
+
+def test_a_watch_that_is_cancelled_from_inside_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handlers, "_PAUSES", (0.01,))
+    informer = FakeInformer(namespace=None, notify=lambda *_: None, listed=lambda: None, clock=lambda: 1000.0)
+    informer.failure = asyncio.CancelledError()
+    informer.start()
+    try:
+        assert informer.watching.wait(10)
+    finally:
+        informer.stop()
+        informer.join(10)
 
 
 def test_a_watch_that_has_lasted_is_not_failing(monkeypatch: pytest.MonkeyPatch) -> None:
