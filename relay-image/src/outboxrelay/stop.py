@@ -7,7 +7,8 @@ could block for ever. Must stay light, since it is imported before the handlers 
 from __future__ import annotations
 
 import os
-import select
+
+from outboxrelay.readable import readable
 
 
 class StopSignal:
@@ -34,5 +35,6 @@ class StopSignal:
 
         `also`: a file descriptor; the sleep also ends when there is something to read from it.
         """
-        select.select([self._reader] if also is None else [self._reader, also], [], [], timeout)
+        descriptors = [self._reader] if also is None else [self._reader, also]
+        readable(*descriptors, within=timeout)
         return self._set

@@ -7,7 +7,6 @@ tables, and the preflight's findings.
 
 from __future__ import annotations
 
-import select
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,13 @@ import pytest
 
 from outboxrelay.config import RelayConfig, Table
 from outboxrelay.ports import StoreError, Wake
+from outboxrelay.readable import readable
 from outboxrelay.stores import ddl, setup
 from outboxrelay.stores.postgres import PostgresStore
 from outboxrelay.stores.preflight import examine_database
 from outboxrelay.stores.wake import channel
 from tests.contract.relay.settings import MakeStore, relay_config
+from tests.descriptors import many_descriptors
 from tests.testbed.services.postgres import Database
 
 NOTIFY = {"wake": "Notify"}
@@ -38,7 +39,7 @@ class OneSleep:
     def wait(self, timeout: float, *, also: int | None = None) -> bool:
         assert also is not None
         self.sleeps += 1
-        assert select.select([also], [], [], timeout)[0], "nothing ended the rest"
+        assert readable(also, within=timeout), "nothing ended the rest"
         return False
 
 
@@ -169,6 +170,19 @@ def test_a_session_that_is_ended_ends_a_rest(notified: Database, make_store: Mak
     assert wake(store).ok
     insert(notified)
     assert store.rest(OneSleep(), 30)
+
+
+def test_a_descriptor_of_any_number_will_do(notified: Database, make_store: MakeStore) -> None:
+    """Clients of very many brokers have the low ones."""
+    with many_descriptors():
+        store = make_store(notified, table=NOTIFY)
+    assert store._session().connection.pgconn.socket > 1023
+    assert wake(store).ok
+    assert read(store) == []
+    assert store.alive()
+    insert(notified)
+    assert store.rest(OneSleep(), 30)
+    assert read(store) == [1]
 
 
 def test_notifications_do_not_pile_up_while_a_batch_is_in_flight(notified: Database, make_store: MakeStore) -> None:

@@ -18,6 +18,7 @@ from outboxrelay import cli
 from outboxrelay.config import digest, dump
 from outboxrelay.stop import StopSignal
 from tests.contract.relay.settings import relay_config
+from tests.descriptors import many_descriptors
 from tests.testbed.services.eventually import eventually
 
 
@@ -129,6 +130,22 @@ def test_it_ends_while_it_waits_for_the_configuration(tmp_path: Path) -> None:
     process = run_process(write_config(tmp_path), OUTBOXRELAY_CONFIG_DIGEST="not there yet")
     port_of(process)
     assert end(process) == 0
+
+
+def test_descriptors_of_any_number_are_waited_for() -> None:
+    with many_descriptors():
+        stop = StopSignal()
+        reader, writer = os.pipe()
+    try:
+        assert reader > 1023
+        assert not stop.wait(0.0, also=reader)
+        os.write(writer, b"!")
+        assert not stop.wait(60, also=reader)
+        stop.set()
+        assert stop.wait(60, also=reader)
+    finally:
+        os.close(reader)
+        os.close(writer)
 
 
 def test_a_stop_request_wakes_every_waiter() -> None:

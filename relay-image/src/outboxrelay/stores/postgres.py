@@ -16,7 +16,6 @@ One session does everything: whoever lost the session has lost the lanes, and ca
 from __future__ import annotations
 
 import functools
-import select
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -29,6 +28,7 @@ from psycopg.types.numeric import Int8
 from outboxrelay.config import RelayConfig
 from outboxrelay.extras import extras_of
 from outboxrelay.ports import Batch, Row, RowFault, SettleRefusedError, Stop, StoreError, Wake, WideRow
+from outboxrelay.readable import readable
 from outboxrelay.report import Holder
 from outboxrelay.stores.care import Care
 from outboxrelay.stores.encoding import UNCONVERTIBLE
@@ -588,7 +588,7 @@ class PostgresStore:
         try:
             # Only notices or the end of the session make an idle socket readable. The server's farewell is read first;
             # that nothing more will come shows only when the socket is read again.
-            while pgconn.status == pq.ConnStatus.OK and select.select([pgconn.socket], [], [], 0)[0]:
+            while pgconn.status == pq.ConnStatus.OK and readable(pgconn.socket, within=0):
                 pgconn.consume_input()
             if self._opened is not None and self._opened.listener is not None:
                 # A busy relay hears much and asks little: it must not pile up.

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-import select
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -21,6 +20,7 @@ from psycopg import pq, sql
 
 from outboxrelay.config import RelayConfig, Table
 from outboxrelay.ports import Wake
+from outboxrelay.readable import readable
 from outboxrelay.stores.errors import place, translate
 
 TEST_WITHIN_SECONDS: Final = 2.0
@@ -125,7 +125,7 @@ class Listener:
             psycopg.Error: the session was lost.
         """
         pgconn = self._connection.pgconn
-        if select.select([pgconn.socket], [], [], seconds)[0]:
+        if readable(pgconn.socket, within=seconds):
             pgconn.consume_input()
         self.announced()
 
