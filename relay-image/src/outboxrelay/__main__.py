@@ -21,6 +21,7 @@ def main() -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, request_stop)
+    signal.set_wakeup_fd(stop.wakeup, warn_on_full_buffer=False)
 
     from outboxrelay import cli
 

@@ -36,6 +36,8 @@ _log = logging.getLogger(__name__)
 EXIT_OK: Final = 0
 EXIT_FINDINGS: Final = 1
 EXIT_CONFIG: Final = 2
+EXIT_ENDED: Final = 130
+"""As shells say of a command that was ended by Ctrl-C."""
 
 _COLLECT_EVERY: Final = (200_000, 10, 10)
 """New objects, and collections of each generation, before the next is looked through for cycles."""
@@ -45,6 +47,7 @@ DIGEST_VARIABLE: Final = "OUTBOXRELAY_CONFIG_DIGEST"
 
 _DIGEST_POLL_SECONDS: Final = 0.5
 _EXIT_WITHIN_SECONDS: Final = 8.0
+_TELL_WITHIN_SECONDS: Final = 1.0
 
 
 class LoadedConfig(NamedTuple):
@@ -94,14 +97,17 @@ def _command(options: argparse.Namespace, stop: StopSignal) -> int:
     match options.command:
         case "run":
             return _run(options.config, stop)
+        case "drain":
+            return _drain(options.config, stop, within_seconds=options.timeout)
+    # They change nothing, and where nobody answers they would take long to notice.
+    _end_in_time(stop, within_seconds=0, code=EXIT_ENDED)
+    match options.command:
         case "check":
             return _check(options.config, as_json=options.json)
         case "sql":
             return _sql(options.config, new=options.new, role=options.role)
-        case "lag":
-            return _lag(options.config, as_json=options.json)
         case _:
-            return _drain(options.config, stop, within_seconds=options.timeout)
+            return _lag(options.config, as_json=options.json)
 
 
 def read_config(path: Path) -> LoadedConfig:
@@ -143,6 +149,7 @@ def _lag(path: Path, *, as_json: bool) -> int:
 
 def _drain(path: Path, stop: StopSignal, *, within_seconds: float | None) -> int:
     """Beside relays that run, it is one more of them for a while; it serves no /status, since theirs is in use."""
+    _end_in_time(stop, within_seconds=_EXIT_WITHIN_SECONDS, code=EXIT_FINDINGS)
     loaded = read_config(path)
     config = loaded.config
     logs.configure(style="text", level=config.log_level, pair=config.pair.name)
@@ -181,6 +188,7 @@ def _engine(config: RelayConfig, *, pod: str, status: StatusBoard, stop: StopSig
 
 
 def _run(path: Path, stop: StopSignal) -> int:
+    _end_in_time(stop, within_seconds=_EXIT_WITHIN_SECONDS, code=EXIT_OK)
     wanted = os.environ.get(DIGEST_VARIABLE)
     loaded = _await_config(path, wanted, stop) if wanted else read_config(path)
     if loaded is None:
@@ -198,7 +206,6 @@ def _run(path: Path, stop: StopSignal) -> int:
     looker.start()
     answers = routes(status, dead_after_seconds=dead_after, looker=looker)
     server = _serve(config.listen_host, config.listen_port, answers)
-    threading.Thread(target=_end_in_time, args=(stop,), name="end-in-time", daemon=True).start()
     # A batch is some ten thousand objects that live for milliseconds and form no cycles; looking for cycles among them
     # at the usual pace takes a fifth of the relay's time.
     gc.freeze()
@@ -266,10 +273,25 @@ def _serve(host: str, port: int, answers: Routes) -> HealthServer:
     return server
 
 
-def _end_in_time(stop: StopSignal) -> None:
-    """End the process even if a driver call does not come back: what is in flight is then sent again."""
-    stop.wait(None)
-    time.sleep(_EXIT_WITHIN_SECONDS)
-    _log.warning("not ended %.0f s after the request; leaving what is in flight to be sent again", _EXIT_WITHIN_SECONDS)
+def _end_in_time(stop: StopSignal, *, within_seconds: float, code: int) -> None:
+    """End the process so long after the request, even if a driver call does not come back.
+
+    What is in flight is then sent again.
+    """
+
+    def end() -> None:
+        stop.wait(None)
+        time.sleep(within_seconds)
+        if within_seconds:
+            # Whoever cannot get rid of a line may be what keeps the process, and keeps the lock that a line needs.
+            telling = threading.Thread(target=_tell_of_the_end, args=(within_seconds,), daemon=True)
+            telling.start()
+            telling.join(_TELL_WITHIN_SECONDS)
+        os._exit(code)
+
+    threading.Thread(target=end, name="end-in-time", daemon=True).start()
+
+
+def _tell_of_the_end(seconds: float) -> None:
+    _log.warning("not ended %.0f s after the request; leaving what is in flight to be sent again", seconds)
     logging.shutdown()
-    os._exit(EXIT_OK)

@@ -19,6 +19,14 @@ class StopSignal:
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._writer, False)
 
+    @property
+    def wakeup(self) -> int:
+        """For `signal.set_wakeup_fd`: whoever waits is woken by the signal itself.
+
+        A handler runs in the main thread alone, and not before a call of a driver or of the resolver has come back.
+        """
+        return self._writer
+
     def set(self) -> None:
         """Ask the process to end."""
         if not self._set:
@@ -36,5 +44,7 @@ class StopSignal:
         `also`: a file descriptor; the sleep also ends when there is something to read from it.
         """
         descriptors = [self._reader] if also is None else [self._reader, also]
-        readable(*descriptors, within=timeout)
+        if self._reader in readable(*descriptors, within=timeout):
+            # The handler may not have run yet.
+            self._set = True
         return self._set

@@ -1,10 +1,16 @@
-"""The command line: exit codes, the wait for the right configuration, the environment, and the stop request."""
+"""The command line: exit codes, the wait for the right configuration, the environment, and the stop request.
+
+Covered of the stop request: it comes while the main thread is in a call that does not come back, while nobody takes
+the log, and to commands that wait for nothing but answers; there may be many descriptors.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -20,6 +26,7 @@ from outboxrelay.stop import StopSignal
 from tests.contract.relay.settings import relay_config
 from tests.descriptors import many_descriptors
 from tests.testbed.services.eventually import eventually
+from tests.testbed.services.processes import free_port
 
 
 def write_config(directory: Path, *, port: int = 0) -> Path:
@@ -130,6 +137,110 @@ def test_it_ends_while_it_waits_for_the_configuration(tmp_path: Path) -> None:
     process = run_process(write_config(tmp_path), OUTBOXRELAY_CONFIG_DIGEST="not there yet")
     port_of(process)
     assert end(process) == 0
+
+
+HELD_IN_A_CALL = """
+import ctypes
+import sys
+from outboxrelay import __main__, cli
+
+
+class Held:
+    def run(self) -> None:
+        # It does not come back for a signal, and lets other threads run, as a resolver or librdkafka does.
+        ctypes.CDLL(None).system(b"echo held >&2; read line")
+
+
+cli._engine = lambda *_, **__: Held()
+cli._EXIT_WITHIN_SECONDS = 0.1
+sys.exit(__main__.main())
+"""
+
+
+@pytest.mark.parametrize(("command", "code"), [("run", cli.EXIT_OK), ("drain", cli.EXIT_FINDINGS)])
+def test_rr_10_it_ends_although_a_call_does_not_come_back(tmp_path: Path, command: str, code: int) -> None:
+    """cases.md RR-10: a handler of Python's own waits for the call, so nothing may depend on it."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HELD_IN_A_CALL, command, "--config", str(write_config(tmp_path))],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stderr is not None
+        assert any("held" in line for line in process.stderr)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=20) == code
+    finally:
+        process.kill()
+        # With it ends what `read` waits for.
+        process.communicate()
+
+
+IN_A_HURRY = """
+import sys
+from outboxrelay import __main__, cli
+
+cli._EXIT_WITHIN_SECONDS = 0.1
+sys.exit(__main__.main())
+"""
+
+
+def test_rr_10_it_ends_although_nobody_takes_its_log(tmp_path: Path) -> None:
+    """cases.md RR-10: the line that says so is no reason to stay."""
+    port = free_port()
+    config = write_config(tmp_path, port=port)
+    reader, writer = os.pipe()
+    try:
+        os.set_blocking(writer, False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(writer, b"x" * 4096)
+        os.set_blocking(writer, True)
+        process = subprocess.Popen(
+            [sys.executable, "-c", IN_A_HURRY, "run", "--config", str(config)], stderr=writer, text=True
+        )
+        try:
+            # The first line comes right after that.
+            eventually(
+                lambda: urllib.request.urlopen(f"http://127.0.0.1:{port}/livez", timeout=10).status == 200,
+                seconds=20,
+                what="an answer",
+                tolerate=(OSError,),
+            )
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(timeout=20) == cli.EXIT_OK
+        finally:
+            process.kill()
+            process.wait()
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("command", ["check", "lag", "sql"])
+def test_commands_that_wait_for_an_answer_can_be_ended(tmp_path: Path, command: str, number: signal.Signals) -> None:
+    """Ctrl-C, say, while the database does not answer."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        config = relay_config(tmp_path)
+        database = config.database.model_copy(update={"port": silent.getsockname()[1], "connect_timeout_seconds": 60})
+        path = tmp_path / "config.json"
+        path.write_text(dump(config.model_copy(update={"database": database})))
+        process = subprocess.Popen(
+            [sys.executable, "-m", "outboxrelay", command, "--config", str(path)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        try:
+            silent.settimeout(20)
+            connection, _ = silent.accept()
+            with connection:
+                process.send_signal(number)
+                assert process.wait(timeout=20) == cli.EXIT_ENDED
+        finally:
+            process.kill()
+            process.communicate()
 
 
 def test_descriptors_of_any_number_are_waited_for() -> None:
