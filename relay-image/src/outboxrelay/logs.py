@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections.abc import Callable
 from typing import Final, Literal
 
 _EXTRA: Final = ("reason", "row_id")
@@ -40,8 +41,10 @@ class JsonFormatter(logging.Formatter):
 class RepeatFilter(logging.Filter):
     """Lets a line of one place in the code and one outcome through once in 30 s, and says how many were left out."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` is monotonic: by a wall clock that is set back an hour, nothing would be said for an hour."""
         super().__init__()
+        self._clock = clock
         self._seen: dict[tuple[str, int, object], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -50,10 +53,11 @@ class RepeatFilter(logging.Filter):
             return True
         place = (record.pathname, record.lineno, getattr(record, "reason", None))
         last, hidden = self._seen.get(place, (float("-inf"), 0))
-        if record.created - last < _REPEAT_SECONDS:
+        now = self._clock()
+        if now - last < _REPEAT_SECONDS:
             self._seen[place] = (last, hidden + 1)
             return False
-        self._seen[place] = (record.created, 0)
+        self._seen[place] = (now, 0)
         if hidden:
             record.msg = f"{record.getMessage()} ({hidden} more like this were left out)"
             record.args = ()

@@ -6,6 +6,7 @@ import json
 import logging
 
 from outboxrelay.logs import JsonFormatter, RepeatFilter
+from tests.unit.relay.world import Clock
 
 
 def record(
@@ -41,17 +42,33 @@ def test_an_exception_is_part_of_the_line() -> None:
 
 def test_rr_02_an_outage_does_not_flood_the_log() -> None:
     """cases.md RR-02."""
-    repeats = RepeatFilter()
-    passed = [second for second in range(3600) if repeats.filter(record("down", at=float(second)))]
-    assert len(passed) == 120
+    clock = Clock()
+    repeats = RepeatFilter(clock=clock)
+    passed = 0
+    for _ in range(3600):
+        passed += repeats.filter(record("down"))
+        clock.sleep(1.0)
+    assert passed == 120
+
+
+def test_a_clock_that_is_set_back_silences_nothing() -> None:
+    clock = Clock()
+    repeats = RepeatFilter(clock=clock)
+    assert repeats.filter(record("down", at=7200.0))
+    clock.sleep(60.0)
+    assert repeats.filter(record("down", at=3660.0))
 
 
 def test_what_was_left_out_is_counted() -> None:
-    repeats = RepeatFilter()
-    assert repeats.filter(record("down", at=0.0))
-    assert not repeats.filter(record("down", at=1.0))
-    assert not repeats.filter(record("down", at=2.0))
-    late = record("down", at=40.0)
+    clock = Clock()
+    repeats = RepeatFilter(clock=clock)
+    assert repeats.filter(record("down"))
+    clock.sleep(1.0)
+    assert not repeats.filter(record("down"))
+    clock.sleep(1.0)
+    assert not repeats.filter(record("down"))
+    clock.sleep(38.0)
+    late = record("down")
     assert repeats.filter(late)
     assert late.getMessage() == "down (2 more like this were left out)"
 
