@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from psycopg import pq
+from psycopg.conninfo import make_conninfo
 
 from outboxrelay.config import RelayConfig
 from outboxrelay.ports import StoreError
@@ -126,6 +131,58 @@ def test_the_relay_names_the_session_that_holds_vacuum_back(
         finally:
             store.close()
     postgres.drop_database(other)
+
+
+def test_dv_10_a_name_of_another_encoding_hides_nobody_and_stops_nothing(
+    database: Database, postgres: LocalPostgres, tmp_path: Path
+) -> None:
+    """cases.md DV-10: all databases of a server share the list of their names, and not the encoding."""
+    config = watchful(tmp_path, database)
+    latin = postgres.create_database(encoding="LATIN1")
+    admin = replace(postgres.superuser, dbname=latin.dbname)
+    with admin.connect(client_encoding="LATIN1") as connection:
+        # Stored as this session has it, with a single byte for the last letter.
+        connection.execute("create database \"caf\u00e9\" template template0 encoding 'LATIN1' locale 'C'")
+        with session_of(admin, dbname=b"caf\xe9") as writer:
+            writer.exec_(b"begin; select pg_current_xact_id()")
+            store = PostgresStore(config)
+            store.open()
+            try:
+
+                def seen() -> bool:
+                    assert store.rebalance()
+                    holder = store.held_back_by()
+                    return holder is not None and holder.pid == writer.backend_pid
+
+                eventually(seen, seconds=20, what="the holder")
+            finally:
+                store.close()
+            eventually(
+                lambda: writer.backend_pid in pids(measure(config).holding_vacuum_back),
+                seconds=20,
+                what="the holder in what `lag` tells",
+            )
+        connection.execute('drop database "caf\u00e9" with (force)')
+    postgres.drop_database(latin)
+
+
+@contextmanager
+def session_of(login: Database, *, dbname: bytes) -> Iterator[pq.abc.PGconn]:
+    """A session with a database whose name psycopg could not spell."""
+    settings = make_conninfo(
+        host=login.host,
+        port=login.port,
+        user=login.user,
+        password=login.password,
+        sslmode=login.sslmode,
+        sslrootcert=str(login.ca_file),
+    )
+    session = pq.PGconn.connect(settings.encode() + b" dbname=" + dbname)
+    try:
+        assert session.status == pq.ConnStatus.OK, session.error_message
+        yield session
+    finally:
+        session.finish()
 
 
 def watchful(directory: Path, database: Database) -> RelayConfig:

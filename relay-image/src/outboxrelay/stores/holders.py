@@ -6,14 +6,16 @@ everybody may read, but without pg_read_all_stats (or pg_monitor) the server hid
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import psycopg
+from psycopg import sql
 
 from outboxrelay.report import Holder
+from outboxrelay.stores.encoding import UNCONVERTIBLE
 
-_VACUUM = """
-SELECT what, pid, name, database, application, state, seconds FROM (
+_VACUUM: Final = """
+SELECT what, pid, {named}, application, state, seconds FROM (
     SELECT 'session' AS what, pid, NULL::text AS name, datname::text AS database, application_name AS application,
            state, extract(epoch FROM clock_timestamp() - xact_start)::float8 AS seconds,
            age(coalesce(backend_xmin, backend_xid)) AS distance
@@ -33,6 +35,8 @@ SELECT what, pid, name, database, application, state, seconds FROM (
 WHERE seconds IS NULL OR seconds >= %(at_least)s
 ORDER BY distance DESC, seconds DESC LIMIT %(limit)s
 """
+_NAMED: Final = sql.SQL(_VACUUM).format(named=sql.SQL("name, database"))
+_NAMELESS: Final = sql.SQL(_VACUUM).format(named=sql.SQL("NULL, NULL"))
 
 _LOCKS = """
 SELECT DISTINCT ON (l.pid) 'lock', l.pid, l.mode, current_database()::text, a.application_name, a.state,
@@ -53,7 +57,13 @@ def holding_vacuum_back(connection: psycopg.Connection[Any], *, at_least: float,
     Raises:
         psycopg.Error: the views could not be read.
     """
-    return [_holder(row) for row in connection.execute(_VACUUM, {"at_least": at_least, "limit": limit}).fetchall()]
+    given = {"at_least": at_least, "limit": limit}
+    try:
+        found = connection.execute(_NAMED, given).fetchall()
+    except (UnicodeDecodeError, *UNCONVERTIBLE):
+        # Names that all databases share are in the encoding of the one in which they were given.
+        found = connection.execute(_NAMELESS, given).fetchall()
+    return [_holder(row) for row in found]
 
 
 def locking(connection: psycopg.Connection[Any], oid: int) -> list[Holder]:
