@@ -16,6 +16,7 @@ import pytest
 
 from outboxrelay.config import Columns, RelayConfig
 from outboxrelay.findings import Finding, Findings
+from outboxrelay.ports import StoreError
 from outboxrelay.stores import ddl, setup
 from outboxrelay.stores.postgres import PostgresStore
 from outboxrelay.stores.preflight import examine_database
@@ -106,6 +107,24 @@ def test_se_exactly_the_printed_grants_are_enough_and_none_is_too_much(database:
     for forbidden in ("truncate outbox", "update outbox set type = 'x'", "create table public.mine (i int)"):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             role.execute(forbidden)
+
+
+def test_se_types_of_other_schemas_need_a_grant_that_is_printed(database: Database, tmp_path: Path) -> None:
+    """cases.md section H: an extension may be anywhere, and so may an enum."""
+    database.execute("create schema kinds")
+    database.execute("create extension citext schema kinds")
+    database.execute("create type kinds.mood as enum ('good')")
+    database.execute("alter table outbox alter aggregateid type kinds.citext, alter type type kinds.mood using null")
+    role = new_login(database)
+    config = config_of(tmp_path, role)
+    script = setup.for_what_is_missing(config_of(tmp_path, database), role=role.user)
+    assert script.count("GRANT USAGE ON SCHEMA kinds TO") == 1
+    run(database, script)
+    insert(database)
+    assert carry(config_of(tmp_path, role)) == [1]
+    database.execute(f"revoke usage on schema kinds from {role.user}")
+    with pytest.raises(StoreError, match="GRANT USAGE ON SCHEMA kinds"):
+        carry(config)
 
 
 LACKING = {

@@ -86,6 +86,26 @@ def columns_of(row: Row) -> tuple[Any, ...]:
     return row.key, row.type, row.message_id
 
 
+@pytest.mark.parametrize("setting", ["search_path = ''", "quote_all_identifiers = on"])
+def test_types_are_known_by_whatever_names_the_server_spells(
+    database: Database, tmp_path: Path, made: list[PostgresStore], setting: str
+) -> None:
+    """Extensions may be in a schema that the role does not search."""
+    for statement in (
+        "create schema kinds",
+        "create extension citext schema kinds",
+        "create type kinds.mood as enum ('good')",
+        "create table events (id bigint primary key, value kinds.citext, mood kinds.mood, names text[], body jsonb)",
+        "insert into events values (7, 'CaSe', 'good', '{a,b}', '{}')",
+        f"alter role {database.user} set {setting}",
+    ):
+        database.execute(statement)
+    columns = {"key": "value", "type": "mood", "headers": "names", "payload": "body", "route": "value"}
+    table = {"name": "events", "columns": columns}
+    (row,) = read(made, database, tmp_path, table=table, match={"include": ("CaSe",)})
+    assert row[:5] == (7, b"CaSe", b"{}", b"good", b'["a","b"]')
+
+
 @pytest.mark.parametrize("kind", KEYS)
 def test_the_bytes_of_each_type(table: Database, tmp_path: Path, made: list[PostgresStore], kind: str) -> None:
     """Documented in docs/messages.md: as a key, and where text is wanted as type, message id, route and topic too."""

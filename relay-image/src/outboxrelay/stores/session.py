@@ -220,6 +220,8 @@ def _settle_in(connection: Connection, config: RelayConfig) -> None:
         "default_transaction_isolation": "read committed",
         # Bounds of partitions are read as the server spells them, and abbreviations of time zones are ambiguous.
         "DateStyle": "ISO",
+        # Types are told apart by the names that the server spells.
+        "quote_all_identifiers": "off",
         # The lane of a bytea key is the hash of its text, which must be the same in every session.
         "bytea_output": "hex",
         "tcp_keepalives_idle": str(_KEEPALIVE["idle"]),

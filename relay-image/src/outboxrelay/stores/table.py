@@ -31,7 +31,10 @@ from outboxrelay.stores.sql import (
 
 _COLUMNS = """
 SELECT a.attname,
-       CASE WHEN base.typtype = 'e' THEN 'enum' ELSE format_type(base.oid, NULL) END,
+       CASE WHEN base.typtype = 'e' THEN 'enum'
+            -- Whatever schema the extension is in, and whether the session looks there.
+            WHEN base.typname = 'citext' AND base.typtype = 'b' THEN 'citext'
+            ELSE format_type(base.oid, NULL) END,
        n.nspname, base.typname,
        -- The length is stored with four bytes added, of a domain with the domain.
        CASE WHEN base.oid = 'varchar'::regtype
@@ -69,6 +72,18 @@ SELECT CASE WHEN NOT has_schema_privilege(%(user)s, n.oid, 'USAGE')
        THEN format('GRANT DELETE ON %%I.%%I TO %%I', n.nspname, c.relname, %(user)s::text) END
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = %(oid)s
 """
+
+_TYPE_PRIVILEGES = """
+SELECT DISTINCT format('GRANT USAGE ON SCHEMA %%I TO %%I', n.nspname, %(user)s::text)
+FROM pg_attribute a
+JOIN pg_type t ON t.oid = a.atttypid
+JOIN pg_type base ON base.oid = CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END
+JOIN pg_namespace n ON n.oid = base.typnamespace
+WHERE a.attrelid = %(oid)s AND NOT a.attisdropped AND a.attname = ANY (%(in_use)s::text[])
+  AND NOT has_schema_privilege(%(user)s, n.oid, 'USAGE')
+ORDER BY 1
+"""
+"""The statements name the types of what they read."""
 
 _SENT_PRIVILEGES = """
 SELECT format('GRANT %%s ON %%I.%%I TO %%I', string_agg(privilege, ', '), n.nspname, c.relname, %(user)s::text)
@@ -321,6 +336,7 @@ def missing_privileges(
     given = {
         "oid": oid,
         "columns": _read_columns(connection, config),
+        "in_use": [name for name, _ in columns_in_use(config)],
         "changed": changed_columns(config),
         "deletes": deletes(config),
         "user": user or connection.info.user,
@@ -328,9 +344,10 @@ def missing_privileges(
         "sent": sent_table(config) if config.retention.policy == "Keep" else None,
         "sent_privileges": sent_privileges(config),
     }
-    row = connection.execute(_PRIVILEGES, given).fetchone()
-    rows = [row, connection.execute(_SENT_PRIVILEGES, given).fetchone()] if given["sent"] is not None else [row]
-    return [statement for row in rows for statement in row or () if statement is not None]
+    rows = connection.execute(_PRIVILEGES, given).fetchall() + connection.execute(_TYPE_PRIVILEGES, given).fetchall()
+    if given["sent"] is not None:
+        rows += connection.execute(_SENT_PRIVILEGES, given).fetchall()
+    return list(dict.fromkeys(statement for row in rows for statement in row if statement is not None))
 
 
 def _read_columns(connection: psycopg.Connection[Any], config: RelayConfig) -> list[str]:
