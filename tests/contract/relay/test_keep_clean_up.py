@@ -379,6 +379,31 @@ def test_a_reader_of_one_old_partition_keeps_no_other_from_being_emptied(
     cleaned(store, database, rest(indexed=False))
 
 
+def test_old_partitions_go_whatever_a_backslash_means(database: Database, make_store: MakeStore) -> None:
+    """A role may have it from times before PostgreSQL 9.1."""
+    partition(database, indexed=False)
+    database.execute(f"alter role {database.user} set standard_conforming_strings = off")
+    cleaned(make_store(database), database, rest(indexed=False))
+
+
+def test_the_walk_goes_on_after_the_highest_id_there_is(database: Database, make_store: MakeStore) -> None:
+    prepare_policy(database, "keep")
+    database.execute("create index on outbox_sent (id)")
+    send(database, days=[-30.0])
+    database.execute("update outbox_sent set id = 9223372036854775807")
+    store = make_store(database)
+
+    def gone() -> bool:
+        store.rebalance()
+        return database.execute("select from outbox_sent") == []
+
+    eventually(gone, seconds=30, what="the row gone")
+    send(database, days=[-30.0])
+    database.execute("update outbox_sent set id = 9223372036854775807")
+    eventually(gone, seconds=30, what="the second row gone")
+    assert store.cleanup_trouble() is None
+
+
 def test_bounds_mean_the_same_however_the_server_spells_times(database: Database, make_store: MakeStore) -> None:
     """Irish summer time is spelled as Israel's is, which is an hour earlier."""
     bound = "'2020-07-01 12:00 UTC'"

@@ -24,6 +24,7 @@ from outboxrelay.stores.retire import Retirement
 from outboxrelay.stores.session import Connection, wait_briefly
 
 LOWEST: Final = -(2**63)
+_HIGHEST: Final = 2**63 - 1
 
 _BUDGET_SECONDS: Final = 0.05
 """For one call; calls are a second apart, so this is the share of the time that cleaning may take."""
@@ -137,7 +138,7 @@ class Cleanup:
             self._start = young
             return False
         if last is not None:
-            self._start = last + 1
+            self._start = min(last + 1, _HIGHEST)
         return bool(seen == self._rows)
 
 

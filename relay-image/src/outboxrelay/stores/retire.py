@@ -38,7 +38,7 @@ LEFT JOIN pg_partitioned_table p ON p.partrelid = c.oid
 WHERE n.nspname = %(schema)s AND c.relname = %(sent)s AND c.relkind IN ('r', 'p')
 """
 
-_PARTITIONS: Final = r"""
+_PARTITIONS: Final = """
 WITH partition AS (
     SELECT n.nspname, c.relname, c.oid, pg_get_expr(c.relpartbound, c.oid) AS bounds
     FROM pg_class parent
@@ -48,9 +48,9 @@ WITH partition AS (
     JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE of_parent.nspname = %(schema)s AND parent.relname = %(sent)s
 ), bounded AS (
-    SELECT *, coalesce(substring(bounds FROM 'FROM \(''([^'']*)''\)')::timestamptz, '-infinity') AS lower,
+    SELECT *, coalesce(substring(bounds FROM 'FROM [(]''([^'']*)''[)]')::timestamptz, '-infinity') AS lower,
            CASE bounds WHEN 'DEFAULT' THEN NULL
-           ELSE coalesce(substring(bounds FROM 'TO \(''([^'']*)''\)')::timestamptz, 'infinity') END AS upper
+           ELSE coalesce(substring(bounds FROM 'TO [(]''([^'']*)''[)]')::timestamptz, 'infinity') END AS upper
     FROM partition
 )
 SELECT nspname, relname, has_table_privilege(%(user)s, oid, 'TRUNCATE'), upper IS NOT NULL,
@@ -59,7 +59,8 @@ SELECT nspname, relname, has_table_privilege(%(user)s, oid, 'TRUNCATE'), upper I
             THEN (SELECT sum(pg_relation_size(relid)) > 0 FROM pg_partition_tree(oid)) ELSE false END
 FROM bounded ORDER BY upper, oid
 """
-"""The server spells and reads the bounds in one and the same session. A partition may itself be partitioned."""
+"""The server spells and reads the bounds in one and the same session. A partition may itself be partitioned. What a
+backslash means depends on standard_conforming_strings, so there is none."""
 
 Outcome = Literal["emptied", "busy", "nothing"]
 """One partition was emptied, by us or by another relay just before; somebody uses it; there is none to empty."""
