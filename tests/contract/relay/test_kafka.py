@@ -419,6 +419,7 @@ def test_the_preflight_passes_a_sound_pair(kafka: LocalKafka, topic: Topic, data
         ("alter table outbox drop constraint outbox_pkey", "error", "index", "primary key"),
         ("alter sequence outbox_id_seq cache 50", "error", "ids", "ALTER SEQUENCE public.outbox_id_seq CACHE 1"),
         ("alter sequence outbox_id_seq increment -1", "error", "ids", "INCREMENT 1"),
+        ("alter sequence outbox_id_seq cycle", "error", "ids", "ALTER SEQUENCE public.outbox_id_seq NO CYCLE"),
         ("alter sequence outbox_id_seq increment 50", "warning", "ids", "INCREMENT 1"),
         ("alter table outbox alter id drop identity", "warning", "ids", "GENERATED ALWAYS AS IDENTITY"),
         ("alter table outbox reset (autovacuum_vacuum_scale_factor)", "warning", "autovacuum", "ALTER TABLE"),

@@ -39,7 +39,7 @@ from outboxrelay.stores.table import (
 from outboxrelay.stores.wake_preflight import examine_notifications, examine_wake
 
 _SEQUENCE = """
-SELECT s.seqcache, s.seqincrement, format('%%I.%%I', n.nspname, c.relname)
+SELECT s.seqcache, s.seqincrement, s.seqcycle, format('%%I.%%I', n.nspname, c.relname)
 FROM pg_depend d
 JOIN pg_class c ON c.oid = d.objid AND c.relkind = 'S'
 JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -283,7 +283,7 @@ def _identity(connection: psycopg.Connection[Any], config: RelayConfig, oid: int
                 remedy=f"make {name} GENERATED ALWAYS AS IDENTITY",
             )
         ]
-    cache, increment, sequence = row
+    cache, increment, cycles, sequence = row
     if cache != 1:
         return [
             Finding(
@@ -300,6 +300,15 @@ def _identity(connection: psycopg.Connection[Any], config: RelayConfig, oid: int
                 subject="ids",
                 message=f"sequence {sequence} descends: later rows have lower ids",
                 remedy=f"ALTER SEQUENCE {sequence} INCREMENT 1",
+            )
+        ]
+    if cycles:
+        return [
+            Finding(
+                level="error",
+                subject="ids",
+                message=f"sequence {sequence} begins anew at its end: later rows will have lower ids",
+                statements=(f"ALTER SEQUENCE {sequence} NO CYCLE;",),
             )
         ]
     if increment > 1:
