@@ -13,6 +13,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,10 @@ from confluent_kafka.admin._config import ConfigResource
 
 from outboxrelay import preflight
 from outboxrelay.config import KafkaSettings
-from outboxrelay.ports import PublisherError, Row
+from outboxrelay.ports import PublisherError, Row, WideRow
 from outboxrelay.publishers.kafka import KafkaPublisher
+from outboxrelay.publishers.preflight import examine_topic
+from outboxrelay.publishers.wide import WidePublisher
 from outboxrelay_operator.api.schema import structural
 from tests.contract.relay.limits import set_limit
 from tests.contract.relay.settings import relay_config
@@ -400,6 +403,48 @@ def test_silent_brokers_are_complained_of_and_waited_for(make_publisher: MakePub
         cluster.resume()
         eventually(lambda: publisher.wait(0.2), seconds=60, what="outcome of a batch")
         assert publisher.outcome().acknowledged == [1]
+
+
+def test_a_lack_of_in_sync_replicas_is_told_of_and_waited_for(tmp_path: Path) -> None:
+    """The brokers refuse each attempt, and librdkafka says nothing of it."""
+    with LocalKafka(brokers=3) as cluster, contextlib.ExitStack() as closing:
+        topic = cluster.create_topic(partitions=2, configs={"min.insync.replicas": "3"})
+        fixed, by_route = (
+            relay_config(tmp_path, bootstrap_servers=cluster.bootstrap_servers, topic=name)
+            for name in (topic.name, "${route}")
+        )
+        publishers = [
+            closing.enter_context(contextlib.closing(made))
+            for made in (
+                KafkaPublisher(fixed, client_id="fixed", examine_seconds=1.0),
+                WidePublisher(by_route, client_id="by route", examine_seconds=1.0),
+            )
+        ]
+        batch = [tuple.__new__(WideRow, (*row, topic.name.encode())) for row in rows(b"a", b"a")]
+        for publisher in publishers:
+            publisher.open()
+        cluster.stop(2)
+        publishers[0].publish([row.narrow for row in batch])
+        publishers[1].publish(batch)
+        for publisher in publishers:
+            message = eventually(partial(short, publisher), seconds=60, what="a complaint about replicas")
+            assert f"(topic {topic.name}): 2 of 2 partitions cannot take messages" in str(message)
+            assert "bring back in-sync replicas" in str(message)
+        (found,) = [each for each in examine_topic(fixed) if each.subject == "replicas"]
+        assert found.level == "error"
+        cluster.start()
+        for publisher in publishers:
+            eventually(partial(publisher.wait, 0.2), seconds=60, what="outcome of a batch")
+            assert publisher.outcome().acknowledged == [1, 2]
+            assert publisher.trouble() is None
+        assert [each for each in examine_topic(fixed) if each.subject == "replicas"] == []
+
+
+def short(publisher: KafkaPublisher) -> str | None:
+    """What it says of replicas; nothing was acknowledged yet."""
+    assert not publisher.wait(0.2)
+    trouble = publisher.trouble()
+    return None if trouble is None or trouble[0] != "BrokerError" else trouble[1]
 
 
 def test_the_preflight_passes_a_sound_pair(kafka: LocalKafka, topic: Topic, database: Database, tmp_path: Path) -> None:

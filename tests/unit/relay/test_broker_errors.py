@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,9 @@ def test_what_the_preflight_says_about_a_topic(tmp_path: Path, topic: TopicFacts
     assert findings.ok
     assert [finding.subject for finding in findings.findings if finding.level == "warning"] == warned
     assert all(finding.remedy for finding in findings.findings if finding.level == "warning")
+
+
+def test_the_preflight_finds_partitions_that_take_no_messages(tmp_path: Path) -> None:
+    findings = Findings.of(judge(replace(facts(), short=3), config=relay_config(tmp_path)))
+    (found,) = [finding for finding in findings.findings if finding.level == "error"]
+    assert found.message.startswith("3 of 12 partitions cannot take messages")

@@ -49,7 +49,7 @@ class Admin:
     def _describe(self, name: str) -> Any:
         if name == "missing":
             return KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
-        partition = SimpleNamespace(replicas=[1, 2])
+        partition = SimpleNamespace(replicas=[1, 2], leader=1, isr=[1, 2])
         return SimpleNamespace(is_internal=name == "__internal", authorized_operations=None, partitions=[partition])
 
     def describe_configs(self, resources: list[Any], **_options: Any) -> dict[Any, Future[Any]]:
@@ -88,3 +88,15 @@ def test_of_topics_that_are_not_there_no_settings_are_asked(admin: Admin) -> Non
     codes = {name: error.code() for name, error in found.items() if isinstance(error, KafkaError)}
     assert codes == {"missing": KafkaError.UNKNOWN_TOPIC_OR_PART, "__internal": KafkaError.TOPIC_EXCEPTION}
     assert admin.configured == []
+
+
+@pytest.mark.parametrize(
+    ("leader", "isr", "least", "short"), [(1, 2, 2, 0), (1, 1, 2, 1), (None, 2, 2, 1), (1, 0, None, 0), (1, 3, 4, 0)]
+)
+def test_partitions_that_take_no_messages_are_counted(
+    leader: int | None, isr: int, least: int | None, short: int
+) -> None:
+    partition = SimpleNamespace(replicas=[1, 2, 3], leader=leader, isr=[1, 2, 3][:isr])
+    settings = {} if least is None else {"min.insync.replicas": str(least)}
+    facts = topic_module._facts(SimpleNamespace(partitions=[partition]), settings)  # type: ignore[arg-type]
+    assert facts.short == short

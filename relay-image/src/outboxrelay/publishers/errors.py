@@ -38,7 +38,7 @@ CHECK_BROKERS: Final = "check spec.kafka.bootstrapServers and that the brokers r
 _CREATE_TOPIC: Final = "create the topic or correct its name in the spec"
 _LOGIN: Final = "check spec.kafka.sasl, and user and password in its Secret"
 _TLS: Final = "check spec.kafka.tls and the brokers' certificates"
-_REPLICAS: Final = "bring back in-sync replicas of the topic's partitions, or lower min.insync.replicas"
+CHECK_REPLICAS: Final = "bring back in-sync replicas of the topic's partitions, or lower min.insync.replicas"
 
 _REASONS: Final[dict[int, tuple[BrokerReason, str]]] = {
     KafkaError.UNKNOWN_TOPIC_OR_PART: ("TopicMissing", _CREATE_TOPIC),
@@ -62,8 +62,8 @@ _REASONS: Final[dict[int, tuple[BrokerReason, str]]] = {
     KafkaError._TIMED_OUT_QUEUE: ("BrokerUnreachable", CHECK_BROKERS),
     KafkaError._RESOLVE: ("BrokerUnreachable", "check the host names in spec.kafka.bootstrapServers"),
     KafkaError.BROKER_NOT_AVAILABLE: ("BrokerUnreachable", CHECK_BROKERS),
-    KafkaError.NOT_ENOUGH_REPLICAS: ("BrokerError", _REPLICAS),
-    KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ("BrokerError", _REPLICAS),
+    KafkaError.NOT_ENOUGH_REPLICAS: ("BrokerError", CHECK_REPLICAS),
+    KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ("BrokerError", CHECK_REPLICAS),
 }
 
 

@@ -20,6 +20,7 @@ from outboxrelay.ports import Outcome, PublisherError, Row, RowFault
 from outboxrelay.publishers.client import Remarks, client_log, client_settings
 from outboxrelay.publishers.errors import (
     CHECK_BROKERS,
+    CHECK_REPLICAS,
     NOT_SENT,
     ROW_REFUSALS,
     SECRET_REASONS,
@@ -31,7 +32,7 @@ from outboxrelay.publishers.formats.choice import header_source, null_payloads_p
 from outboxrelay.publishers.headers import HeadersInvalidError, HeaderSource
 from outboxrelay.publishers.resend import Resend
 from outboxrelay.publishers.security import Security
-from outboxrelay.publishers.topic import TopicFacts, TopicInspector
+from outboxrelay.publishers.topic import TopicFacts, TopicInspector, lacks_replicas
 from outboxrelay.report import BrokerReason, RowFaultReason
 
 _log = logging.getLogger(__name__)
@@ -141,9 +142,9 @@ class KafkaPublisher:
         """Find out about the topic, with a new connection."""
         self._facts = self._inspector.open(self._secured)
 
-    def _reach(self, inspector: TopicInspector, secured: Mapping[str, str]) -> None:
-        """Prove with a client of its own that the brokers answer."""
-        inspector.open(secured)
+    def _reach(self, inspector: TopicInspector, secured: Mapping[str, str]) -> Mapping[str, TopicFacts]:
+        """Prove with a client of its own that the brokers answer; what is known of the topics in use."""
+        return {self._topic: inspector.open(secured)}
 
     def _look(self) -> None:
         """Find out what has changed about the topic."""
@@ -314,7 +315,7 @@ class KafkaPublisher:
     def _examine(self) -> None:
         second = TopicInspector(self._config, client_id=self._client_id, request_seconds=_EXAMINE_REQUEST_SECONDS)
         try:
-            self._reach(second, Security(self._config).settings())
+            topics = self._reach(second, Security(self._config).settings())
         except PublisherError as error:
             self._complaint = (error.reason, error.message)
             return
@@ -324,6 +325,11 @@ class KafkaPublisher:
             self._client().list_topics(self._known_topic(), timeout=_EXAMINE_REQUEST_SECONDS)
         except KafkaException as error:
             raise self._given_up(error.args[0], "reaching brokers that answer others") from None
+        # The client hears of it with each attempt, and tells nobody.
+        short = next(((name, facts) for name, facts in topics.items() if facts.short), None)
+        if short is not None:
+            cause = f"{lacks_replicas(short[1])}; {CHECK_REPLICAS}"
+            self._complaint = ("BrokerError", f"sending a batch (topic {short[0]}): {cause}")
 
     def _fatal(self, error: BaseException) -> None:
         """librdkafka gave up on a gap; which rows of the batch had arrived is not known for certain.

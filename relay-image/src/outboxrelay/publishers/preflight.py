@@ -6,10 +6,10 @@ from outboxrelay.config import RelayConfig
 from outboxrelay.findings import Finding
 from outboxrelay.ports import PublisherError
 from outboxrelay.publishers.dead_letter import dead_letter_config
-from outboxrelay.publishers.errors import protocol
+from outboxrelay.publishers.errors import CHECK_REPLICAS, protocol
 from outboxrelay.publishers.routing import is_template
 from outboxrelay.publishers.security import Security
-from outboxrelay.publishers.topic import TopicFacts, TopicInspector
+from outboxrelay.publishers.topic import TopicFacts, TopicInspector, lacks_replicas
 from outboxrelay.wording import counted
 
 
@@ -70,6 +70,10 @@ def judge(facts: TopicFacts, *, config: RelayConfig) -> list[Finding]:
             message=f"{topic} has {counted(facts.partitions, 'partition')} with {counted(facts.replicas, 'replica')}",
         ),
     ]
+    if facts.short:
+        findings.append(
+            Finding(level="error", subject="replicas", message=lacks_replicas(facts), remedy=CHECK_REPLICAS)
+        )
     if facts.replicas < 2:
         findings.append(
             Finding(

@@ -25,6 +25,7 @@ from outboxrelay.config import RelayConfig
 from outboxrelay.ports import PublisherError
 from outboxrelay.publishers.client import Remarks, client_log, client_settings
 from outboxrelay.publishers.errors import broker_error, is_silence, tells_why
+from outboxrelay.wording import counted
 
 _log = logging.getLogger(__name__)
 
@@ -63,6 +64,16 @@ class TopicFacts:
     compacted: bool | None
     max_message_bytes: int | None
     min_insync_replicas: int | None
+    short: int = 0
+    """Partitions that take no messages now: without a leader, or with fewer in-sync replicas than they must have."""
+
+
+def lacks_replicas(facts: TopicFacts) -> str:
+    """What to say of partitions that are `short`."""
+    return (
+        f"{facts.short} of {counted(facts.partitions, 'partition')} cannot take messages: no leader, or fewer in-sync"
+        " replicas than min.insync.replicas"
+    )
 
 
 class TopicInspector:
@@ -261,10 +272,18 @@ def _facts(description: TopicDescription, settings: Mapping[str, str | None]) ->
     policy, limit, insync = (
         settings.get(name) for name in ("cleanup.policy", "max.message.bytes", "min.insync.replicas")
     )
+    least = 0 if insync is None else int(insync)
+    # Without a leader there is None, whatever the client's own types say.
+    described: Sequence[Any] = description.partitions
     return TopicFacts(
         partitions=len(description.partitions),
         replicas=min((len(partition.replicas) for partition in description.partitions), default=0),
         compacted=None if policy is None else "compact" in policy,
         max_message_bytes=None if limit is None else int(limit),
-        min_insync_replicas=None if insync is None else int(insync),
+        min_insync_replicas=None if insync is None else least,
+        short=sum(
+            # Of a topic that has fewer replicas than that, brokers ask for as many as there are.
+            partition.leader is None or len(partition.isr) < min(least, len(partition.replicas))
+            for partition in described
+        ),
     )

@@ -253,11 +253,12 @@ class WidePublisher(KafkaPublisher):
         self._known.clear()
         self._inspector.open_without_topic(self._secured)
 
-    def _reach(self, inspector: TopicInspector, secured: Mapping[str, str]) -> None:
+    def _reach(self, inspector: TopicInspector, secured: Mapping[str, str]) -> Mapping[str, TopicFacts]:
         if self._template is None:
-            super()._reach(inspector, secured)
-        else:
-            inspector.open_without_topic(secured)
+            return super()._reach(inspector, secured)
+        inspector.open_without_topic(secured)
+        found = inspector.survey(sorted(self._names(self._rows)))
+        return {name: facts for name, facts in found.items() if isinstance(facts, TopicFacts)}
 
     def _look(self) -> None:
         if self._template is None:
