@@ -320,6 +320,7 @@ def test_a_rule_that_keeps_rows_is_refused_before_any_row_is_sent(
     refused = refusal(relay_config(tmp_path, database=database, retention=KEEP))
     assert refused.reason == "DatabaseError"
     assert "0A000" in refused.message
+    assert "a rule ON DELETE or ON INSERT of outbox or outbox_sent is in the way: drop it" in refused.message
 
 
 @pytest.mark.parametrize(

@@ -246,6 +246,19 @@ def test_the_preflight_finds_what_the_relay_would_refuse_to_start_with(database:
     assert level == "error"
     assert "settling rows failed" in message
     assert "0A000" in message
+    assert "a rule ON DELETE or ON INSERT of outbox or outbox_sent is in the way: drop it" in message
+
+
+def test_the_preflight_finds_a_rule_that_keeps_marked_rows_from_being_removed(
+    database: Database, tmp_path: Path
+) -> None:
+    prepare_policy(database, "mark-time")
+    config = relay_config(tmp_path, database=database, retention=POLICIES["mark-time"] | {"keep_for_seconds": 60.0})
+    assert settling(config) == []
+    database.execute("create rule no as on delete to outbox do instead nothing")
+    ((level, message),) = settling(config)
+    assert level == "warning"
+    assert "a rule ON DELETE or ON INSERT of outbox is in the way: drop it" in message
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,8 @@ def translate(
         hint = "a text has no form in UTF-8: from now on it is sent as the bytes it is; mend the row if that is wrong"
     elif _lacks_identity(error):
         reason, hint = "DatabaseError", _IDENTITY_REMEDY
+    elif _meets_a_rule(error):
+        hint = f"a rule ON DELETE or ON INSERT of {' or '.join(_written(config))} is in the way: drop it"
     elif isinstance(error, errors.OutOfMemory) and "shared memory" in text:
         hint = "the server's lock table is full: raise max_locks_per_transaction; a relay needs a lock for each lane"
     elif sqlstate is None and not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
@@ -73,6 +75,11 @@ def translate(
 def _lacks_identity(error: psycopg.Error) -> bool:
     """Whether a publication cannot name rows that are changed; the code alone has other meanings."""
     return error.sqlstate == "55000" and error.diag.source_function == "CheckCmdReplicaIdentity"
+
+
+def _meets_a_rule(error: psycopg.Error) -> bool:
+    """Whether a rule would have to be followed by a part of a statement, as that of Keep and of every clean-up has."""
+    return error.sqlstate == "0A000" and error.diag.source_function == "RewriteQuery"
 
 
 def raised_by_function(error: psycopg.Error) -> bool:
@@ -112,6 +119,11 @@ def note_refusal(error: psycopg.Error, *, config: RelayConfig) -> str:
     )
 
 
+def _written(config: RelayConfig) -> list[str]:
+    """The tables that the relay writes to."""
+    return [config.table.name, *([sent_table(config)] if config.retention.policy == "Keep" else [])]
+
+
 def _obstacle(error: psycopg.Error, *, config: RelayConfig) -> str:
     """What keeps the rows where they are, and what to do about it."""
     diagnosis = error.diag
@@ -138,6 +150,5 @@ def _obstacle(error: psycopg.Error, *, config: RelayConfig) -> str:
     if isinstance(error, psycopg.DataError) and diagnosis.context is None and written is not None:
         return f"a value does not fit into a column of {written}; change its type"
     if isinstance(error, psycopg.DataError | errors.RaiseException) or diagnosis.context is not None:
-        tables = table if written in (None, table) else f"{table} or {written}"
-        return f"a trigger or rule of {tables} fails; the server's log says why"
+        return f"a trigger or rule of {' or '.join(_written(config))} fails; the server's log says why"
     return "the server's log says why"
