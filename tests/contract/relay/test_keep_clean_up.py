@@ -243,6 +243,32 @@ def test_without_an_index_nothing_is_removed_row_by_row_and_that_is_said(
     assert store.cleanup_trouble() is None
 
 
+def test_a_walk_ends_at_the_highest_id_there_is_also_if_that_row_is_kept(
+    database: Database, make_store: MakeStore
+) -> None:
+    """Only then another one begins at the low end."""
+    prepare_policy(database, "keep")
+    database.execute("alter table outbox_sent add primary key (id)")
+    send(database, days=[-30.0])
+    database.execute("update outbox_sent set id = 9223372036854775807")
+    database.execute("create table audit (event bigint references outbox_sent (id))")
+    database.execute("insert into audit values (9223372036854775807)")
+    store = make_store(database)
+
+    def told() -> bool:
+        store.rebalance()
+        return "a foreign key or a trigger keeps them" in str(store.cleanup_trouble())
+
+    eventually(told, seconds=30, what="the row passed over")
+    send(database, days=[-30.0])
+
+    def gone() -> bool:
+        store.rebalance()
+        return database.execute("select id from outbox_sent") == [(9223372036854775807,)]
+
+    eventually(gone, seconds=30, what="the other row gone")
+
+
 @pytest.mark.parametrize("obstacle", ["foreign key", "trigger"])
 def test_rows_that_cannot_be_removed_keep_no_others(database: Database, make_store: MakeStore, obstacle: str) -> None:
     """They are passed over, and told of, until what keeps them is gone."""

@@ -139,7 +139,7 @@ class Cleanup:
             return False
         if last is not None:
             self._start = min(last + 1, _HIGHEST)
-        return bool(seen == self._rows)
+        return bool(seen == self._rows) and last != _HIGHEST
 
 
 def _refuses(error: psycopg.Error) -> bool:
