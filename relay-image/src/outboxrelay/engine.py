@@ -245,6 +245,7 @@ class Engine:
 
     def _broker_failed(self, error: PublisherError) -> None:
         self._publisher.close()
+        self._faults.close()
         self._broker_open = False
         self._in_flight = False
         delay = self._broker_backoff.failed(self._clock())
@@ -405,6 +406,7 @@ class Engine:
             trouble = self._publisher.trouble()
             if trouble is not None and now - started >= _COMPLAINT_AFTER_SECONDS:
                 self._status.broker_is(ok=False, reason=trouble[0], message=trouble[1])
+                self._faults.close()
             if self._stop.is_set():
                 self._stop_by = self._stop_by or now + self._grace
                 if now >= self._stop_by:

@@ -257,6 +257,9 @@ class RowFaults:
         self._status.parked_are(total=len(self.parked), oldest=self.parked.oldest(10))
 
     def close(self) -> None:
-        """Drop what was not acknowledged."""
+        """Drop what was not acknowledged, and the connection: the next letter opens it again.
+
+        While brokers are away it is of no use, and a client that nobody asks keeps all that it complains of.
+        """
         if self._dead_letters is not None:
             self._dead_letters.close()

@@ -447,6 +447,21 @@ def short(publisher: KafkaPublisher) -> str | None:
     return None if trouble is None or trouble[0] != "BrokerError" else trouble[1]
 
 
+def test_complaints_do_not_pile_up_while_a_batch_waits_for_its_brokers(make_publisher: MakePublisher) -> None:
+    """A client keeps them until somebody asks, and an outage may last for days."""
+    with LocalKafka() as cluster:
+        topic = cluster.create_topic(partitions=1)
+        publisher = make_publisher(cluster, topic.name)
+        publisher.open()
+        cluster.stop()
+        publisher.publish(rows(b"a"))
+        # That it has a length the client's own types do not say.
+        admin: Any = publisher._inspector._admin
+        for _ in range(40):
+            assert not publisher.wait(0.2)
+            assert len(admin) < 5
+
+
 def test_the_preflight_passes_a_sound_pair(kafka: LocalKafka, topic: Topic, database: Database, tmp_path: Path) -> None:
     config = relay_config(
         tmp_path, database=database.relay_role(), bootstrap_servers=kafka.bootstrap_servers, topic=topic.name

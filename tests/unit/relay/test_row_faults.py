@@ -120,6 +120,31 @@ def test_rc_07_an_outage_uses_up_nobodys_attempts() -> None:
     assert there.letters.messages == []
 
 
+@pytest.mark.parametrize("outage", ["silent", "down"])
+def test_the_connection_for_letters_ends_with_an_outage(outage: str) -> None:
+    """A client that nobody asks keeps all that it complains of, for as long as its brokers are away."""
+    there = world(attempts=1)
+    there.table.insert(b"bad", None)
+    open_then: list[bool] = []
+
+    def over() -> bool:
+        if not there.letters.messages:
+            return False
+        if not open_then:
+            open_then.append(there.letters.clients[-1]._open)
+            there.table.insert(b"good")
+            there.topic.paused = outage == "silent"
+            there.topic.down = None if outage == "silent" else AWAY
+        if there.board.broker.ok:
+            return False
+        open_then.append(there.letters.clients[-1]._open)
+        return True
+
+    there.table.insert(b"bad", None)
+    there.run(over)
+    assert open_then[:2] == [True, False]
+
+
 @pytest.mark.parametrize("reason", ["TopicMissing", "TopicAuthorizationFailed"])
 @pytest.mark.parametrize("policy", ["DeadLetter", "Halt"])
 @pytest.mark.parametrize("details", [100, 1])

@@ -84,6 +84,9 @@ class Inspector:
     def ask_brokers(self) -> None:
         pass
 
+    def heed(self) -> None:
+        pass
+
     def close(self) -> None:
         pass
 

@@ -296,6 +296,7 @@ class KafkaPublisher:
         client tells that from brokers which really do not answer; for those there is nothing to do but wait.
         """
         now = self._clock()
+        self._inspector.heed()
         if waiting != self._waiting:
             self._waiting, self._waiting_since, self._examined_at = waiting, now, now
             return

@@ -135,6 +135,11 @@ class TopicInspector:
         self._admin = None
         self._ending.close()
 
+    def heed(self) -> None:
+        """Take what the client has to say: it keeps that, and while brokers are away complains twice a second."""
+        if self._admin is not None:
+            self._admin.poll(0)
+
     def look(self) -> TopicFacts:
         """Describe the topic now.
 
