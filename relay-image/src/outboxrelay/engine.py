@@ -29,6 +29,7 @@ from outboxrelay.ports import (
 from outboxrelay.retry import Backoff
 from outboxrelay.row_faults import RowFaults
 from outboxrelay.status import StatusBoard
+from outboxrelay.wording import counted
 
 _log = logging.getLogger(__name__)
 
@@ -284,7 +285,7 @@ class Engine:
         self._owned = owned
         self._poll_at = 0.0
         self._status.lanes_owned = tuple(sorted(owned))
-        _log.info("owning %d of the lanes, with %d relays alive", len(owned), self._store.members())
+        _log.info("owning %d of the lanes, with %s alive", len(owned), counted(self._store.members(), "relay"))
 
     def _show_cleanup(self) -> None:
         trouble = self._store.cleanup_trouble()

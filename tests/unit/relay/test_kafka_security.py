@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, Producer
 from pydantic import ValidationError
 
 from outboxrelay.config import Kafka, KafkaSettings
 from outboxrelay.ports import PublisherError
-from outboxrelay.publishers.client import Remarks
+from outboxrelay.publishers.client import Remarks, client_settings
 from outboxrelay.publishers.errors import broker_error
 from outboxrelay.publishers.preflight import judge
 from outboxrelay.publishers.security import Security
@@ -39,6 +39,12 @@ def material(directory: Path) -> dict[str, Any]:
         (directory / name).write_text("PEM")
     certificate = {"certificate_file": str(directory / "crt"), "key_file": str(directory / "key")}
     return {"ca_file": str(directory / "ca"), "client_certificate": certificate}
+
+
+@pytest.mark.parametrize("seconds", [0.0001, 0.05, 5.0, 100_000.0])
+def test_every_bound_of_reconnecting_makes_a_client(tmp_path: Path, seconds: float) -> None:
+    config = relay_config(tmp_path, tuning={"reconnect_max_seconds": seconds})
+    Producer(client_settings(config, client_id="c", secured={})).close()
 
 
 def test_without_tls_and_login(tmp_path: Path) -> None:

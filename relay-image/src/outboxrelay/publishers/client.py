@@ -18,17 +18,23 @@ from outboxrelay.publishers.errors import tells_why
 CONNECT_TIMEOUT_MS: Final = 5_000
 """A broker that is away may lose our packets instead of refusing them; librdkafka's 30 s would outlast its return."""
 
+_FIRST_BACKOFF_MS: Final = 100
+_LONGEST_BACKOFF_MS: Final = 3_600_000
+"""librdkafka takes no longer one, and none that is shorter than the first."""
+
 client_log = logging.getLogger("outboxrelay.librdkafka")
 """Takes librdkafka's own lines."""
 
 
 def client_settings(config: RelayConfig, *, client_id: str, secured: Mapping[str, str]) -> dict[str, Any]:
     """Settings of any client; `secured` are those of `Security.settings`."""
+    longest = min(_LONGEST_BACKOFF_MS, round(config.tuning.reconnect_max_seconds * 1000))
     return {
         "bootstrap.servers": ",".join(config.kafka.bootstrap_servers),
         "client.id": client_id,
         "socket.connection.setup.timeout.ms": CONNECT_TIMEOUT_MS,
-        "reconnect.backoff.max.ms": round(config.tuning.reconnect_max_seconds * 1000),
+        "reconnect.backoff.ms": min(_FIRST_BACKOFF_MS, longest),
+        "reconnect.backoff.max.ms": longest,
         **config.kafka.settings.given(),
         **secured,
     }
