@@ -127,6 +127,20 @@ def test_se_types_of_other_schemas_need_a_grant_that_is_printed(database: Databa
         carry(config)
 
 
+def test_se_schemas_in_which_everybody_may_create_functions_are_told_of(database: Database, tmp_path: Path) -> None:
+    """cases.md section H: a function that fits the arguments better is called instead of the server's own."""
+    config = config_of(tmp_path, database)
+    assert not [each for each in examine_database(config) if each.subject == "search path"]
+    database.execute("grant create on schema public to public")
+    (found,) = [each for each in examine_database(config) if each.subject == "search path"]
+    assert (found.level, found.statements) == ("warning", ())
+    assert "REVOKE CREATE ON SCHEMA public FROM PUBLIC" in found.remedy
+    database.execute(f"alter role {database.user} set search_path = ''")
+    assert not [each for each in examine_database(config) if each.subject == "search path"]
+    insert(database, "public.outbox")
+    assert carry(config) == [1]
+
+
 LACKING = {
     "columns": "create table outbox (id bigint generated always as identity primary key, aggregatetype text)",
     "id": "create table outbox (aggregatetype text, aggregateid text, type text, payload jsonb)",

@@ -68,6 +68,12 @@ ORDER BY 1
 
 _LARGEST_SCALE_FACTOR = 0.02
 
+_OPEN_SCHEMAS = """
+SELECT format('%I', n.nspname) FROM unnest(current_schemas(false)) AS searched
+JOIN pg_namespace n ON n.nspname = searched WHERE has_schema_privilege('public', n.oid, 'CREATE')
+"""
+"""Of those that the session searches: before PostgreSQL 15 the schema public is one."""
+
 
 def examine_database(config: RelayConfig) -> list[Finding]:
     """Connect to the database and judge the table."""
@@ -136,6 +142,7 @@ def examine_table(
     findings.extend(_storage(connection, oid))
     findings.extend(examine_wake(connection, config))
     findings.extend(_grants(connection, config, oid, role=role))
+    findings.extend(_search_path(connection, role=role))
     return findings
 
 
@@ -242,6 +249,24 @@ def _grants(connection: psycopg.Connection[Any], config: RelayConfig, oid: int, 
             )
         ]
     return [Finding(level="ok", subject="privileges", message=f"{role} may do what the relay does")]
+
+
+def _search_path(connection: psycopg.Connection[Any], *, role: str) -> list[Finding]:
+    """Whether anybody can put a function in the way that is then called in the relay's name."""
+    names = [name for (name,) in connection.execute(_OPEN_SCHEMAS).fetchall()]
+    if not names:
+        return []
+    schemas = ", ".join(names)
+    return [
+        Finding(
+            level="warning",
+            subject="search path",
+            message=f"everybody may create functions in {schemas}, where the session of {role} looks for them: they"
+            " can be made to run with its rights",
+            remedy=f"REVOKE CREATE ON SCHEMA {schemas} FROM PUBLIC; or set an empty search_path for the role, if no"
+            " trigger of the table needs another",
+        )
+    ]
 
 
 def _index(connection: psycopg.Connection[Any], config: RelayConfig, oid: int, *, partitioned: bool) -> list[Finding]:
