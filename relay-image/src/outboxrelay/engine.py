@@ -436,10 +436,13 @@ class Engine:
     def _remove(self, ids: list[int]) -> None:
         """Settle, however long something keeps the rows: the broker has them, so sending them again would not help."""
         refused: str | None = None
+        is_last = False
         while True:
             try:
                 self._store.settle(ids)
             except SettleRefusedError as error:
+                if is_last:
+                    raise _StoppedError from None
                 if error.message != refused:
                     _log.warning("%s", error.message)
                 refused = error.message
@@ -449,19 +452,23 @@ class Engine:
                 break
             # Each attempt may change every row and undo that again: dead rows, WAL, and work for vacuum.
             self._settle_backoff.failed(self._clock())
-            self._wait_to_settle()
+            is_last = self._wait_to_settle()
         self._settle_backoff.succeeded()
         if refused is not None:
             self._status.database_is(ok=True, reason="Connected")
 
-    def _wait_to_settle(self) -> None:
-        """Wait for the next attempt, and notice meanwhile what ends the waiting."""
+    def _wait_to_settle(self) -> bool:
+        """Wait for the next attempt; whether it is the last one, since the process shall end.
+
+        What was in the way since the attempt before may be gone, and each row would be sent again.
+        """
         while (left := self._settle_backoff.not_before - self._clock()) > 0:
             self._status.tick()
             if self._stop.wait(min(_TICK_SECONDS, left)):
-                raise _StoppedError
+                return True
             if not self._store.alive():
                 raise StoreError("DatabaseUnreachable", "the session was ended before acknowledged rows were removed")
+        return False
 
     # -- pauses
 

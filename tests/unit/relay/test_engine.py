@@ -593,6 +593,24 @@ def test_rows_that_somebody_locks_do_not_delay_the_end() -> None:
     assert world.board.store_failures == world.board.publisher_failures == 0
 
 
+def test_rows_that_can_be_settled_again_when_the_relay_is_to_end_are_not_sent_twice() -> None:
+    """However long it would have waited for its next attempt."""
+    world = World()
+    fill(world, rows=10)
+    end_at = world.clock.now + 100
+    tries: list[float] = []
+
+    def interfere(moment: str) -> None:
+        if moment == "before settle":
+            tries.append(world.clock.now)
+            if world.clock.now < end_at:
+                raise SettleRefusedError("another session locks them")
+
+    world.run(lambda: world.clock.now >= end_at, within=101, on_store=interfere)
+    assert world.table.rows == {}
+    assert tries[-2] < end_at
+
+
 def test_rows_parked_in_lanes_that_were_lost_are_forgotten() -> None:
     """Who has the lanes counts them."""
     world = World()
