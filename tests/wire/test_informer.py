@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import aiohttp
 import pytest
+from kopf._cogs.clients import watching
 
 from outboxrelay_operator.handlers import Informer
 from outboxrelay_operator.kube import Kind
 from outboxrelay_operator.names import labels
 from outboxrelay_operator.pairs import Key
 from tests.wire.fake_apiserver import Object
-from tests.wire.world import NAMESPACE, PATIENCE_SECONDS, World
+from tests.wire.world import NAMESPACE, PATIENCE_SECONDS, World, outbox_relay
 
 Begin = Callable[[World], None]
 
@@ -60,6 +63,38 @@ async def test_it_leaves_no_session_open_that_kopf_forgets(world: World, monkeyp
     informer.stop()
     await asyncio.to_thread(informer.join, PATIENCE_SECONDS)
     assert _open_sessions() == before
+
+
+async def test_it_begins_anew_although_another_watch_does_not_end(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """kopf waits without any limit for a watch whose cancellation is lost, and so nobody is told of anything."""
+    watch, lost = watching.continuous_watch, 0
+
+    async def continuous_watch(**arguments: Any) -> AsyncIterator[Any]:
+        nonlocal lost
+        if arguments["resource"].plural == "deployments" and lost == 0:
+            while lost < 2:
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.Event().wait()
+                lost += 1
+            await asyncio.Event().wait()
+        async for event in watch(**arguments):
+            yield event
+            if lost == 0:
+                raise watching.WatchingError("etcd has another leader")
+
+    monkeypatch.setattr(watching, "continuous_watch", continuous_watch)
+    told: list[Key] = []
+    informer = Informer(
+        namespace=NAMESPACE, notify=lambda k, *_: told.append(k), listed=lambda: None, clock=time.monotonic
+    )
+    world.server.put("outboxrelays", outbox_relay())
+    informer.start()
+    await world.until(lambda: world.server.count("GET", "/outboxrelays?watch"), "another watch")
+    informer.stop()
+    await asyncio.to_thread(informer.join, PATIENCE_SECONDS)
+    assert (lost, set(told)) == (2, {Key(NAMESPACE, "shop")})
 
 
 async def test_it_hands_on_the_spec_of_a_deployment_once(world: World) -> None:

@@ -51,6 +51,12 @@ SILENT_WATCH_SECONDS = 70.0
 _IDLE_WORKER_SECONDS = 0.1
 """How long kopf keeps a task for an object of which there is no more news: after a list there is one for each."""
 
+_ENDING_SECONDS = 10.0
+"""How long kopf has to end by itself once a part of it has failed; it takes five where something is slow to end."""
+
+_INSIST_SECONDS = 1.0
+"""How often what still runs is cancelled after that."""
+
 _GOOD_SECONDS = 60.0
 """kopf gave up within this time: it never got as far as watching."""
 
@@ -248,7 +254,8 @@ class Informer:
     async def _watch(self) -> None:
         # Of several watchers that fail together kopf waits for the first only.
         asyncio.get_running_loop().set_exception_handler(lambda _, context: logger.debug("%s", context["message"]))
-        sessions = _Sessions()
+        sessions, failed = _Sessions(), asyncio.Event()
+        _tell_of_failures(failed)
         operating = kopf.operator(
             # A new registry knows nothing of what was seen before: everything is news again.
             registry=registry(self._notify, self._listed, sessions),
@@ -267,6 +274,38 @@ class Informer:
         if self._stop.is_set():
             watching.cancel()
         try:
-            await watching
+            await _end_of(watching, failed)
         finally:
             await sessions.close()
+
+
+def _tell_of_failures(failed: asyncio.Event) -> None:
+    """Set `failed` when a part of kopf ends by an error. Its parts have names, and what they begin has none."""
+
+    def ended(task: asyncio.Task[Any]) -> None:
+        if not task.cancelled() and task.exception() is not None and not task.get_name().startswith("Task-"):
+            failed.set()
+
+    def make(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:
+        task: asyncio.Task[Any] = asyncio.Task(work, loop=loop, **options)
+        task.add_done_callback(ended)
+        return task
+
+    asyncio.get_running_loop().set_task_factory(make)
+
+
+async def _end_of(watching: asyncio.Task[Any], failed: asyncio.Event) -> None:
+    """Wait until kopf has ended, and raise what it ended by.
+
+    When a watch fails, kopf cancels the others once, and waits for them without any limit. One that loses its
+    cancellation on the way through generators waits for a login then, which nobody makes any more.
+    """
+    first = asyncio.create_task(failed.wait())
+    await asyncio.wait({watching, first}, return_when=asyncio.FIRST_COMPLETED)
+    first.cancel()
+    patience = _ENDING_SECONDS
+    while not (await asyncio.wait({watching}, timeout=patience))[0]:
+        patience = _INSIST_SECONDS
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+    watching.result()
