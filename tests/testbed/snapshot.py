@@ -57,6 +57,14 @@ def _below(root: Path, *, without: frozenset[str]) -> Iterator[str]:
         yield from _below(entry, without=without)
 
 
+def _cgroups(*, without: frozenset[str]) -> Iterator[str]:
+    for root in hierarchies():
+        for name in _below(root, without=without):
+            _, *deeper = Path(name).relative_to(root).parts
+            if not deeper or "kubepods" in deeper:
+                yield name
+
+
 def _files(folder: str) -> Iterator[str]:
     root = Path(folder)
     if root.exists():
@@ -73,7 +81,7 @@ def take(*, other_cgroups: frozenset[str]) -> Snapshot:
         links=frozenset(entry.name for entry in Path("/sys/class/net").iterdir()),
         routes=_lines("ip", "route", "show", "table", "all") | _lines("ip", "-6", "route", "show", "table", "all"),
         nft_tables=_lines("nft", "list", "tables"),
-        cgroups=frozenset(name for root in hierarchies() for name in _below(root, without=other_cgroups)),
+        cgroups=frozenset(_cgroups(without=other_cgroups)),
         sysctls=frozenset(f"{name}={value}" for name, value in values.items()),
         files=frozenset(name for folder in FOLDERS for name in _files(folder)),
     )

@@ -464,8 +464,10 @@ def test_rr_07_rows_are_sent_although_those_kept_long_enough_cannot_be_removed(
     store.open()
     try:
         assert len(store.rebalance()) == 4
-        trouble = store.cleanup_trouble()
-        assert trouble is not None
+        # A walk has a little time now and then, and may need some of it to meet what it cannot remove.
+        trouble = eventually(
+            lambda: (store.rebalance(), store.cleanup_trouble())[1], seconds=30, what="trouble with the clean-up"
+        )
         assert "rows that were kept long enough" in trouble
         batch = store.read(limit=10, held_keys=[], held_ids=[])
         assert [row.id for row in batch.rows] == [4, 5]
