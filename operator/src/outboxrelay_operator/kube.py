@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 from urllib.parse import quote, urlencode
 
 import aiohttp
@@ -70,6 +70,10 @@ KINDS = {kind.word: kind for kind in Kind}
 """By the word in `kind` of an object."""
 
 
+_OWNER_NOT_KNOWN: Final = "cannot find RESTMapping"
+"""The admission plugin OwnerReferencesPermissionEnforcement learns of a new CRD only every ten seconds."""
+
+
 class KubeError(Exception):
     """The API server refused a request or could not be reached.
 
@@ -85,7 +89,7 @@ class KubeError(Exception):
     @property
     def refused(self) -> bool:
         """Whether the request itself was at fault, so that repeating it soon is pointless."""
-        return 400 <= self.status < 500 and self.status not in (408, 409, 429)
+        return 400 <= self.status < 500 and self.status not in (408, 409, 429) and _OWNER_NOT_KNOWN not in self.message
 
 
 class Kube(Protocol):

@@ -94,11 +94,21 @@ async def test_what_the_api_server_refuses_concerns_its_pair_only(status: int) -
     assert outcome.error is not None
 
 
-@pytest.mark.parametrize("status", [0, 409, 429, 500])
-async def test_what_may_go_away_by_itself_is_tried_again_and_no_finding(status: int) -> None:
+OWNER_NOT_KNOWN = KubeError(
+    "applying",
+    status=403,
+    reason="Forbidden",
+    message='configmaps "shop-relays" is forbidden: cannot set blockOwnerDeletion in this case because cannot find '
+    "RESTMapping for APIVersion outboxrelay.io/v1alpha1 Kind OutboxRelay: no matches for kind",
+)
+"""As in the first seconds of a CRD."""
+
+
+@pytest.mark.parametrize("error", [*map(refusal, (0, 409, 429, 500)), OWNER_NOT_KNOWN], ids=str)
+async def test_what_may_go_away_by_itself_is_tried_again_and_no_finding(error: KubeError) -> None:
     kube, seen = FakeKube(), observed(TWO)
     first, second = names(seen)
-    kube.refuse[first] = refusal(status)
+    kube.refuse[first] = error
     outcome = await carried_out(kube, seen)
     assert outcome.refused == {}
     assert outcome.error is not None
