@@ -371,20 +371,25 @@ async def test_hp_05_only_the_given_namespaces_are_asked_for(world: World) -> No
     assert beyond == set()
 
 
-async def test_hp_05_a_missing_right_is_named_once_and_waited_for(
-    world: World, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("cause", "remedy"),
+    [("forbidden", "install the CRD and the RBAC rules of the chart"), ("paged", "it is tried again")],
+)
+async def test_hp_05_what_cannot_be_listed_is_named_once_and_waited_for(
+    cause: str, remedy: str, world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     """cases.md HP-05."""
     world.server.put("secrets", secret())
     world.server.put("outboxrelays", outbox_relay())
-    world.server.forbidden.add("deployments")
+    troubled: set[str] = getattr(world.server, cause)
+    troubled.add("deployments")
     async with operator(world):
         await world.until(lambda: world.server.lists.count("pods") > 1, "a second try")
         assert world.ready() == ("", "")
-        world.server.forbidden.clear()
+        troubled.clear()
         await world.until_ready("True", "Flowing")
-    named = [text for text in caplog.messages if "trying to list deployments" in text]
-    assert len(named) == 1
+    (named,) = [text for text in caplog.messages if "trying to list deployments" in text]
+    assert named.endswith(f"; {remedy}")
 
 
 async def test_ol_08_two_hundred_steady_resources_are_not_written(world: World) -> None:

@@ -199,7 +199,8 @@ class Operator:
                 complaints.settle(about)
             except KubeError as error:
                 listable = False
-                complaints.complain(about, f"{error}; install the CRD and the RBAC rules of the chart")
+                remedy = "install the CRD and the RBAC rules of the chart" if error.refused else "it is tried again"
+                complaints.complain(about, f"{error}; {remedy}")
         return listable
 
     @property
