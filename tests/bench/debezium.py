@@ -134,7 +134,15 @@ class DebeziumServer:
         self._process = ServiceProcess(
             name="debezium",
             directory=self._directory,
-            command=[str(runtime), "-Xmx2g", "-cp", os.pathsep.join(jars), "io.debezium.server.Main"],
+            command=[
+                str(runtime),
+                "-Xmx2g",
+                # It reads a kubeconfig that it finds, and ends for want of a class that would.
+                "-Dkubernetes.auth.tryKubeConfig=false",
+                "-cp",
+                os.pathsep.join(jars),
+                "io.debezium.server.Main",
+            ],
         )
         try:
             self._process.start()

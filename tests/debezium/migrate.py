@@ -6,6 +6,7 @@ Debezium Server carries rows while they are written, the page's own statements a
 
 from __future__ import annotations
 
+import argparse
 import re
 import sys
 import tempfile
@@ -41,6 +42,7 @@ SETTINGS = {
 
 def main() -> int:
     """Run the move; returns 1 if a row was lost, changed or overtaken, or if nothing moved."""
+    argparse.ArgumentParser(prog="python -m tests.debezium.migrate", description=__doc__).parse_args()
     steps = statements()
     with (
         tempfile.TemporaryDirectory() as directory,
@@ -68,7 +70,7 @@ def main() -> int:
             relay = start_relay(database, kafka=kafka, topic=topic, directory=Path(directory))
             await_messages(kafka, topic, by_debezium + ROWS)
             (drop,) = steps["drop the slot"]
-            database.execute(drop)
+            login.execute(drop)
         eventually(lambda: not database.execute("select 1 from outbox limit 1"), seconds=60, what="an empty outbox")
         relay.kill()
         delivered = read_all(kafka, topic)

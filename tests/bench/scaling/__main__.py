@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 from tests.bench.scaling.plot import chart
@@ -61,6 +62,7 @@ def _section(trace: Trace, runs: list[Run]) -> str:
 
 def main() -> None:
     """Replay everything and write the page."""
+    argparse.ArgumentParser(prog="python -m tests.bench.scaling", description=__doc__).parse_args()
     sections = []
     for trace in TRACES:
         runs = [replay(trace, make()) for make in SCALERS]
