@@ -50,7 +50,7 @@ lint: venv ## Format check, lint, types, layers, generated files
 
 .PHONY: format
 format: venv ## Format the code
-	@$(VENV)/bin/ruff check --quiet --fix . ; $(VENV)/bin/ruff format .
+	@$(VENV)/bin/ruff check --quiet --fix-only . && $(VENV)/bin/ruff format .
 
 .PHONY: unit
 unit: venv ## Pure code, contracts and kopf handlers: no services needed
@@ -112,7 +112,7 @@ clean: ## Remove the virtual environment and caches of this checkout
 ##### Set-up
 
 .PHONY: venv
-venv: $(STAMP)
+venv: $(STAMP) ## Install the Python dependencies into .venv
 
 $(STAMP): constraints.txt operator/pyproject.toml relay-image/pyproject.toml
 	@tests/testbed/ensure-python "$(PYTHON)"
