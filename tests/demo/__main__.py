@@ -89,9 +89,9 @@ def _down(screen: Screen) -> int:
     if not install.present(tools):
         screen.say("there was no demo to remove")
         return 0
-    with screen.step("Removing the demo: the operator's release and both namespaces", usually="15 s"):
+    with screen.step("Removing the demo: the operator's release and both namespaces", usually="15 to 45 s"):
         install.remove(tools)
-    screen.say("The CRD and the cluster stay; `make cluster-down` removes the cluster.")
+    screen.say("The CRD, the cluster and what you made elsewhere stay; `make cluster-down` removes the cluster.")
     return 0
 
 

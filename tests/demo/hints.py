@@ -33,11 +33,13 @@ _HINTS = f"""
       -n {OPERATOR_NAMESPACE} --reuse-values --set 'watchNamespaces={{{{{NAMESPACE},mine}}}}'
     kubectl exec -n {NAMESPACE} deploy/orders-db -- createdb -U postgres mine
   and go on with "First rows" in README.md: namespace mine; host orders-db.{NAMESPACE}, dbname mine, a role mine (relay
-  is the shop's) and no tls; broker kafka.{NAMESPACE}:9092. Its psql and Kafka's scripts are here:
+  is the shop's), no line `tls` (still encrypted, by mode require); broker kafka.{NAMESPACE}:9092. psql and Kafka's
+  scripts are here:
     kubectl exec -i -n {NAMESPACE} deploy/orders-db -- psql -U postgres mine
     kubectl exec -n {NAMESPACE} deploy/kafka -- kafka-topics.sh --bootstrap-server kafka:9092 --list
 
-`make demo-down` removes the demo (not namespace mine), `make cluster-down` the cluster.
+`make demo-down` removes the demo with its operator, `kubectl delete namespace mine` what you made in 6 (with nobody to
+serve it, its status stays as it was), `make cluster-down` the cluster.
 """
 
 
