@@ -277,6 +277,7 @@ class Informer:
             await _end_of(watching, failed)
         finally:
             await sessions.close()
+        raise RuntimeError("kopf has ended by itself")
 
 
 def _tell_of_failures(failed: asyncio.Event) -> None:

@@ -12,6 +12,16 @@ from outboxrelay_operator import handlers
 from outboxrelay_operator.handlers import Informer
 
 
+async def test_that_kopf_ends_by_itself_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def operator(**_: object) -> None:
+        return
+
+    monkeypatch.setattr("kopf.operator", operator)
+    informer = Informer(namespace=None, notify=lambda *_: None, listed=lambda: None, clock=lambda: 1000.0)
+    with pytest.raises(RuntimeError, match="by itself"):
+        await informer._watch()
+
+
 class FakeInformer(Informer):
     """Fails once, then watches until it is stopped."""
 
