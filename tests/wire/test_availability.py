@@ -136,15 +136,17 @@ async def test_os_01_changes_are_seen_through_watches_that_a_proxy_spoils(
 
 
 @pytest.mark.parametrize("plurals", [(), ("deployments",)], ids=["every watch", "that of Deployments"])
+@pytest.mark.parametrize("others", [("other",), ()], ids=["another is left", "none is left"])
 async def test_os_01_a_deployment_that_went_between_two_lists_comes_back(
-    plurals: tuple[str, ...], world: World
+    others: tuple[str, ...], plurals: tuple[str, ...], world: World
 ) -> None:
     """cases.md OS-01: no list tells what is gone, and resyncs are an hour away."""
     world.server.put("secrets", secret())
     world.server.put("outboxrelays", outbox_relay())
-    world.server.put("outboxrelays", outbox_relay("other", dbname="others"))
+    for name in others:
+        world.server.put("outboxrelays", outbox_relay(name, dbname=f"{name}s"))
     async with operator(world):
-        for name in ("shop", "other"):
+        for name in ("shop", *others):
             await world.until_ready("True", "Flowing", name)
         await world.until_calm(rounds=3)
         world.server.delivering = False

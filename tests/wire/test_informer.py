@@ -13,12 +13,13 @@ import aiohttp
 import pytest
 from kopf._cogs.clients import watching
 
+from outboxrelay_operator import handlers
 from outboxrelay_operator.handlers import Informer
 from outboxrelay_operator.kube import Kind
 from outboxrelay_operator.names import labels
 from outboxrelay_operator.pairs import Key
 from tests.wire.fake_apiserver import Object
-from tests.wire.world import NAMESPACE, PATIENCE_SECONDS, World, outbox_relay
+from tests.wire.world import NAMESPACE, PATIENCE_SECONDS, World, outbox_relay, secret
 
 Begin = Callable[[World], None]
 
@@ -85,6 +86,8 @@ async def test_it_begins_anew_although_another_watch_does_not_end(
                 raise watching.WatchingError("etcd has another leader")
 
     monkeypatch.setattr(watching, "continuous_watch", continuous_watch)
+    monkeypatch.setattr(handlers, "_ENDING_SECONDS", 0.5)
+    monkeypatch.setattr(handlers, "_INSIST_SECONDS", 0.1)
     told: list[Key] = []
     informer = Informer(
         namespace=NAMESPACE, notify=lambda k, *_: told.append(k), listed=lambda: None, clock=time.monotonic
@@ -95,6 +98,23 @@ async def test_it_begins_anew_although_another_watch_does_not_end(
     informer.stop()
     await asyncio.to_thread(informer.join, PATIENCE_SECONDS)
     assert (lost, set(told)) == (2, {Key(NAMESPACE, "shop")})
+
+
+async def test_it_tells_of_each_list_also_of_an_empty_one(world: World) -> None:
+    """kopf hands on the objects alone, and what went meanwhile is none of them."""
+    lists: list[None] = []
+    informer = Informer(
+        namespace=NAMESPACE, notify=lambda *_: None, listed=lambda: lists.append(None), clock=time.monotonic
+    )
+    informer.start()
+    for number in (1, 2):
+        await world.until(lambda n=number: world.server.count("GET", "?watch") == 2 * n, "both watches")  # type: ignore[misc]
+        assert len(lists) == 2 * number
+        # Something happened that the watches have not told of.
+        world.server.put("secrets", secret())
+        world.server.expire()
+    informer.stop()
+    await asyncio.to_thread(informer.join, PATIENCE_SECONDS)
 
 
 async def test_it_hands_on_the_spec_of_a_deployment_once(world: World) -> None:

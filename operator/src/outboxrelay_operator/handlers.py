@@ -12,6 +12,7 @@ import itertools
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from typing import Any, cast
 
 import aiohttp
@@ -34,10 +35,9 @@ Of an OutboxRelay that is the metadata alone, and of a Deployment the spec is le
 """
 
 Listed = Callable[[], None]
-"""Told of each object that is listed, not watched: what went since the list before, no list tells.
+"""Told of each list, also of one without an object: what went since the list before, no list tells."""
 
-Of a list without an object kopf tells nobody: what it lacks is found by the next resync.
-"""
+_WATCHED = frozenset({PLURAL, Kind.DEPLOYMENT.plural})
 
 _BACKOFFS = (1, 2, 3, 5)
 """Seconds between attempts of a request that is refused; after the last one kopf gives up."""
@@ -68,7 +68,8 @@ class _Sessions:
     of which nobody knows.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, listed: Listed) -> None:
+        self._listed = listed
         self._of: dict[kopf.ConnectionInfo, kopf.AiohttpSession] = {}
 
     def of(self, login: kopf.ConnectionInfo) -> kopf.AiohttpSession:
@@ -79,6 +80,7 @@ class _Sessions:
                 headers=login.as_http_headers(),
                 proxy=login.proxy_url,
                 trust_env=login.trust_env,
+                trace_configs=[_trace_of_lists(self._listed)],
             )
             self._of[login] = kopf.AiohttpSession(
                 server=login.server, default_namespace=login.default_namespace, aiohttp_session=session
@@ -90,7 +92,20 @@ class _Sessions:
             await info.aiohttp_session.close()
 
 
-def registry(notify: Notify, listed: Listed, sessions: _Sessions) -> kopf.OperatorRegistry:
+def _trace_of_lists(listed: Listed) -> aiohttp.TraceConfig:
+    """Of a list kopf hands on the objects alone, so of an empty one nothing; its session sees the request."""
+
+    async def ended(_session: object, _context: object, answer: aiohttp.TraceRequestEndParams) -> None:
+        lists = answer.url.name in _WATCHED and "watch" not in answer.url.query
+        if lists and answer.response.status == HTTPStatus.OK:
+            listed()
+
+    trace = aiohttp.TraceConfig()
+    trace.on_request_end.append(ended)
+    return trace
+
+
+def registry(notify: Notify, sessions: _Sessions) -> kopf.OperatorRegistry:
     """The handlers, in a registry that can be made as often as wanted."""
     handlers = kopf.OperatorRegistry()
     news, deployments = News(), _Deployments()
@@ -103,8 +118,6 @@ def registry(notify: Notify, listed: Listed, sessions: _Sessions) -> kopf.Operat
 
     @kopf.on.event(GROUP, VERSION, PLURAL, registry=handlers)
     async def relay_event(type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002
-        if type is None:
-            listed()
         key = news.of_relay(type, body)
         if key is not None:
             # The rest is read when it is needed.
@@ -112,8 +125,6 @@ def registry(notify: Notify, listed: Listed, sessions: _Sessions) -> kopf.Operat
 
     @kopf.on.event("apps", "v1", "deployments", registry=handlers)
     async def deployment_event(type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002
-        if type is None:
-            listed()
         key = news.of_deployment(type, body)
         if key is not None:
             notify(key, Kind.DEPLOYMENT, deployments.live(type, body))
@@ -254,11 +265,11 @@ class Informer:
     async def _watch(self) -> None:
         # Of several watchers that fail together kopf waits for the first only.
         asyncio.get_running_loop().set_exception_handler(lambda _, context: logger.debug("%s", context["message"]))
-        sessions, failed = _Sessions(), asyncio.Event()
+        sessions, failed = _Sessions(self._listed), asyncio.Event()
         _tell_of_failures(failed)
         operating = kopf.operator(
             # A new registry knows nothing of what was seen before: everything is news again.
-            registry=registry(self._notify, self._listed, sessions),
+            registry=registry(self._notify, sessions),
             settings=settings(),
             standalone=True,
             clusterwide=self._namespace is None,
