@@ -210,14 +210,29 @@ def _last_error(facts: PairFacts, *, before: Object) -> PairError | None:
     if not errors:
         # A pair that sleeps has no relay that could remember.
         kept = None if facts.live_pods else before.get("lastError")
-        return None if kept is None else PairError.model_validate(kept)
+        if kept is None:
+            return None
+        # Maybe by a newer operator, which allows for more.
+        return _pair_error(
+            reason=kept.get("reason", ""),
+            message=kept.get("message", ""),
+            row_id=kept.get("rowId"),
+            key=kept.get("key"),
+            at=kept.get("at"),
+        )
     newest = max(errors, key=lambda error: error.at)
+    return _pair_error(
+        reason=newest.reason, message=newest.message, row_id=newest.row_id, key=newest.key, at=timestamp(newest.at)
+    )
+
+
+def _pair_error(*, reason: str, message: str, row_id: str | None, key: str | None, at: str | None) -> PairError:
     return PairError(
-        reason=shortened(newest.reason, 64),
-        message=shortened(newest.message, MAX_ERROR_MESSAGE),
-        row_id=None if newest.row_id is None else shortened(newest.row_id, 64),
-        key=None if newest.key is None else shortened(newest.key, 256),
-        at=timestamp(newest.at),
+        reason=shortened(reason, 64),
+        message=shortened(message, MAX_ERROR_MESSAGE),
+        row_id=None if row_id is None else shortened(row_id, 64),
+        key=None if key is None else shortened(key, 256),
+        at=at,
     )
 
 
