@@ -21,7 +21,7 @@ def test_ol_05_the_younger_waits_and_takes_over(stage: Stage) -> None:
     spelt = stage.database("shared", host=f"postgres.{stage.namespace}.svc.cluster.local")
     stage.api.create(stage.relay("younger", databases=[spelt, stage.database("unshared")], topics=topics))
     status = stage.wait_told("younger", Conflict=("True", "Conflict"))
-    assert f"{stage.namespace}/older" in condition(status, "Conflict")["message"]
+    assert f"{stage.namespace}/older" in condition(status, "Ready")["message"]
     assert condition(status, "Ready")["status"] == "False"
     assert pair_status(status, database="shared", topic="shared")["reason"] == "Conflict"
     assert stage.deployment("younger", database="shared", topic="shared") is None

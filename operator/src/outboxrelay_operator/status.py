@@ -396,7 +396,7 @@ def _pods_healthy(judged: Sequence[Judged]) -> Decision:
 
 
 def _conflict(judged: Sequence[Judged]) -> Decision:
-    lost = [finding.message for _, finding in judged if finding.reason == "Conflict"]
+    lost = [f"pair {facts.pair}" for facts, finding in judged if finding.reason == "Conflict"]
     if lost:
-        return True, "Conflict", listed(lost)
+        return True, "Conflict", f"another OutboxRelay serves the rows of {listed(lost)}, see {catalogue.READY}"
     return False, catalogue.NO_CONFLICT, "no other OutboxRelay serves the same rows"

@@ -297,6 +297,8 @@ class TestWithoutSecrets:
 def test_a_pair_in_conflict_is_not_ours_to_count() -> None:
     lost = facts(blocked=Finding("Conflict", "older"), measurement=None, pods=(), deployment=None)
     result = status(facts(measurement=backlog(7)), lost)
+    assert "older" in condition(result, "Ready")["message"]
+    assert condition(result, "Conflict")["message"].endswith(f"pair {lost.pair}, see Ready")
     assert result["backlog"] == 7
     assert result["pairs"][1]["desiredReplicas"] == 0
     assert short(result, "Conflict") == ("True", "Conflict")
