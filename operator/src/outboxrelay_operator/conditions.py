@@ -105,8 +105,7 @@ TRIGGER_MISSING: Final = "TriggerMissing"
 LAG_TOO_HIGH: Final = "LagTooHigh"
 BACKLOG_TOO_HIGH: Final = "BacklogTooHigh"
 
-OTHER_REASONS: Final = (
-    Reason(CONNECTED, "All of them answer."),
+POLLING_REASONS: Final = (
     Reason(
         NOT_HEARD,
         "A relay polls in spite of wake Notify, since notifications do not arrive. Connect to PostgreSQL directly.",
@@ -115,6 +114,12 @@ OTHER_REASONS: Final = (
         TRIGGER_MISSING,
         "A relay polls in spite of wake Notify, since no trigger announces rows. Run what `outboxrelay sql` prints.",
     ),
+)
+"""Why a relay polls although it should be woken. Rows flow: DatabaseReachable is True for these reasons."""
+
+OTHER_REASONS: Final = (
+    Reason(CONNECTED, "All of them answer."),
+    *POLLING_REASONS,
     Reason(ALL_MEASURED, "Backlog and lag of every pair are fresh."),
     Reason(MEASURED_BY_RELAYS, "Backlog and lag of every pair are fresh, as relays measure them."),
     Reason(NOBODY_LOOKS, "The operator reads no Secrets, so nobody looks. Install it with secretAccess to know."),
@@ -150,7 +155,7 @@ DEAD_LETTERED: Final = Reason(
 )
 
 EVENT_REASONS: Final = (SCALED_UP, SCALED_DOWN, SLO_MISSED, SLO_MET_AGAIN, DEAD_LETTERED)
-"""Of Events that do not tell of a reason of Ready."""
+"""Of Events that do not tell of a reason of a condition."""
 
 SCALING_REASONS: Final = (
     Reason("Initial", "Nothing is known of the load yet."),
@@ -191,8 +196,7 @@ CONNECTION_WORDS: Final = frozenset(
 CATCH_ALL_WORDS: Final = frozenset({"BrokerError", "DatabaseError"})
 """Reasons that stand for anything else: two faults with one of them may have nothing to do with each other."""
 
-POLLING_WORDS: Final = frozenset({NOT_HEARD, TRIGGER_MISSING})
-"""Why a relay polls although it should be woken. Rows flow: DatabaseReachable is True for these reasons."""
+POLLING_WORDS: Final = frozenset(reason.word for reason in POLLING_REASONS)
 
 BROKER_WORDS: Final = frozenset(
     {

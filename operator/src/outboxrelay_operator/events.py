@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from outboxrelay_operator import conditions as catalogue
 from outboxrelay_operator.api import API_VERSION, KIND
-from outboxrelay_operator.conditions import BY_WORD, READY, SLO_MET, Reason
+from outboxrelay_operator.conditions import BY_WORD, DATABASE_REACHABLE, READY, SLO_MET, Reason
 from outboxrelay_operator.display import timestamp
 from outboxrelay_operator.names import MANAGED_BY
 from outboxrelay_operator.observed import Object
@@ -15,10 +15,13 @@ from outboxrelay_operator.pairs import Owner
 
 
 def transitions(owner: Owner, *, before: Object, after: Object, now: float, pod: str) -> list[Object]:
-    """The Events to post for what changed between two statuses: Ready, SloMet, letters, autoscaling's decisions."""
+    """The Events to post for what changed between two statuses.
+
+    They tell of Ready, SloMet, relays that have to poll, letters and what autoscaling decided.
+    """
     return [
         _event(owner, reason, normal=normal, now=now, pod=pod)
-        for tell in (_readiness, _scalings, _slo, _letters)
+        for tell in (_readiness, _scalings, _slo, _polling, _letters)
         for reason, normal in tell(before, after)
     ]
 
@@ -57,6 +60,13 @@ def _slo(before: Object, after: Object) -> Iterator[News]:
         yield catalogue.SLO_MISSED, False
     elif old and not new and _condition(after, SLO_MET) is not None:
         yield catalogue.SLO_MET_AGAIN, True
+
+
+def _polling(before: Object, after: Object) -> Iterator[News]:
+    old, new = ((_condition(status, DATABASE_REACHABLE) or {}).get("reason") for status in (before, after))
+    for reason in catalogue.POLLING_REASONS:
+        if new == reason.word != old:
+            yield reason, False
 
 
 def _letters(before: Object, after: Object) -> Iterator[News]:

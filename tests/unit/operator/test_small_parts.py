@@ -146,6 +146,25 @@ class TestEvents:
             (reason.word, reason.text) for reason in expected
         ]
 
+    @pytest.mark.parametrize(
+        ("before", "after", "told"),
+        [
+            ("Connected", "NotHeard", True),
+            ("NotHeard", "TriggerMissing", True),
+            (None, "TriggerMissing", True),
+            ("NotHeard", "NotHeard", False),
+            ("NotHeard", "Connected", False),
+        ],
+    )
+    def test_that_relays_have_to_poll_is_posted(self, before: str | None, after: str, told: bool) -> None:
+        def reaching(reason: str | None) -> Object:
+            condition = {"type": "DatabaseReachable", "status": "True", "reason": reason}
+            return {"conditions": [] if reason is None else [condition]}
+
+        event = self.event(reaching(before), reaching(after))
+        assert (event is not None) == told
+        assert event is None or (event["type"], event["reason"]) == ("Warning", after)
+
     def test_what_a_person_scales_or_what_is_new_is_no_decision(self) -> None:
         def pairs(*entries: Object) -> Object:
             return {"pairs": list(entries)}
