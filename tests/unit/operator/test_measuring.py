@@ -12,6 +12,7 @@ import pytest
 
 from outboxrelay.dberrors import Place
 from outboxrelay_operator.api import OutboxRelaySpec
+from outboxrelay_operator.logs import JsonFormatter
 from outboxrelay_operator.measure.history import IdHistory
 from outboxrelay_operator.measure.loop import DatabaseMeasurer
 from outboxrelay_operator.measure.rates import RateTracker
@@ -545,8 +546,10 @@ class TestServer:
         await measurer.round(pairs(**BESIDE))
         assert [getattr(found, "reason", "") for found in world.reports.values()] == ["AuthenticationFailed"] * 2
 
-    async def test_a_pair_that_cannot_be_understood_is_told_and_costs_the_others_nothing(self) -> None:
-        """A database of the encoding SQL_ASCII may hold texts that are none."""
+    async def test_a_pair_that_cannot_be_understood_is_told_and_costs_the_others_nothing(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """A database of the encoding SQL_ASCII may hold texts that are none; what they are is in no log either."""
         world = World(errors=[UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")])
         wanted = pairs(2)
         await world.measurer().round(wanted)
@@ -554,6 +557,9 @@ class TestServer:
         assert isinstance(bad, Failure)
         assert (bad.reason, "UnicodeDecodeError" in bad.message) == ("DatabaseError", True)
         assert "invalid start byte" not in bad.message
+        said = "".join(JsonFormatter().format(record) for record in caplog.records)
+        assert ("UnicodeDecodeError" in said, "in sample" in said) == (True, True)
+        assert "invalid start byte" not in said
         assert isinstance(well, Backlog)
 
     async def test_a_login_that_fails_unexpectedly_is_told_and_no_other_ones_problem(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
+import traceback
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -285,9 +286,10 @@ async def _expected(work: Awaitable[T], login: LoginId) -> T:
         raise
     except Exception as error:
         place = Place(address=login.database.address, dbname=login.database.dbname)
-        logger.exception("Measuring %s failed unexpectedly; it is tried again", place.address)
-        # Its text may quote a row.
-        hint = f"{type(error).__name__} while measuring; see the operator's log"
+        name, frames = type(error).__name__, "".join(traceback.format_tb(error.__traceback__))
+        # Without its text, which may quote a row.
+        logger.error("Measuring %s failed unexpectedly by %s; it is tried again\n%s", place.address, name, frames)  # noqa: TRY400
+        hint = f"{name} while measuring; see the operator's log"
         raise MeasureError("DatabaseError", describe("DatabaseError", place, hint=hint), session_lost=True) from None
 
 
