@@ -12,7 +12,7 @@ import pytest
 from outboxrelay_operator.api import OutboxRelaySpec
 from outboxrelay_operator.kube import Kind
 from outboxrelay_operator.measure.credentials import Connector
-from outboxrelay_operator.measure.resolve import Resolver, ResolverSettings
+from outboxrelay_operator.measure.resolve import NoNameServerError, Resolver, ResolverSettings
 from outboxrelay_operator.measure.server import LoginId
 from outboxrelay_operator.measure.session import Login, MeasureError, PostgresSession
 from outboxrelay_operator.pairs import pairs_of
@@ -94,6 +94,18 @@ async def test_hosts_of_which_none_exists_are_named() -> None:
         await connector(SECRETS)(login_id(nowhere))
     assert caught.value.reason == "DatabaseUnreachable"
     assert "gone, lost" in caught.value.message
+
+
+async def test_hosts_of_which_nobody_knows_are_not_said_to_be_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def no_answer(_: str) -> tuple[str, ...]:
+        raise NoNameServerError
+
+    monkeypatch.setattr(f"{__name__}.look_up", no_answer)
+    with pytest.raises(MeasureError) as caught:
+        await connector(SECRETS)(login_id(DATABASE))
+    assert (caught.value.reason, "does not exist" in caught.value.message) == ("DatabaseUnreachable", False)
+    assert caught.value.server_down is not None
+    assert "gone, a, b" in caught.value.server_down
 
 
 class Logins:

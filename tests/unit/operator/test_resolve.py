@@ -6,9 +6,12 @@ final dot; addresses; names that do not exist; servers of the same bare name in 
 
 from __future__ import annotations
 
+import asyncio
+import socket
+
 import pytest
 
-from outboxrelay_operator.measure.resolve import Resolver, ResolverSettings, look_up, names
+from outboxrelay_operator.measure.resolve import NoNameServerError, Resolver, ResolverSettings, look_up, names
 
 IN_CLUSTER = ResolverSettings(
     search=("operators.svc.cluster.local", "svc.cluster.local", "cluster.local", "example.test"), ndots=5
@@ -86,6 +89,26 @@ async def test_a_server_of_the_operators_namespace_is_not_found_by_its_bare_name
 async def test_a_name_that_can_be_none_does_not_exist(host: str) -> None:
     """The pattern of the field lets it through, and Python's own encoding refuses it in its own way."""
     assert await Resolver(own_namespace="x", settings=IN_CLUSTER, lookup=look_up).addresses(host, namespace="x") == ()
+
+
+async def test_a_name_of_which_no_name_server_tells_is_not_taken_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To correct the host, or to create the Service, would be the wrong advice."""
+    answers: dict[str, object] = {}
+
+    async def getaddrinfo(_: object, name: str, *__: object, **___: object) -> object:
+        answer = answers.get(name, socket.gaierror(socket.EAI_NONAME, "no such name"))
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", getaddrinfo)
+    real = Resolver(own_namespace="operators", settings=IN_CLUSTER, lookup=look_up)
+    assert await real.addresses("db", namespace="shop") == ()
+    answers["db.svc.cluster.local."] = socket.gaierror(socket.EAI_AGAIN, "no server answers")
+    with pytest.raises(NoNameServerError):
+        await real.addresses("db", namespace="shop")
+    answers["db.example.test."] = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.0.0.4", 0))]
+    assert await real.addresses("db", namespace="shop") == ("10.0.0.4",)
 
 
 @pytest.mark.parametrize("address", ["192.0.2.7", "2001:db8::7"])

@@ -9,8 +9,8 @@ from typing import Final
 
 from outboxrelay.memoryfile import memory_file
 from outboxrelay_operator.kube import KubeError
-from outboxrelay_operator.measure.resolve import Resolver
-from outboxrelay_operator.measure.server import LoginId, missing_credentials, unknown_host
+from outboxrelay_operator.measure.resolve import NoNameServerError, Resolver
+from outboxrelay_operator.measure.server import LoginId, missing_credentials, no_name_server, unknown_host
 from outboxrelay_operator.measure.session import Login, MeasureError, PostgresSession, Session
 from outboxrelay_operator.secret_reader import SecretReader
 
@@ -84,11 +84,16 @@ class Connector:
     async def _addresses(self, login: LoginId) -> tuple[tuple[str, str], ...]:
         """Hosts with the addresses to try them at."""
         found: list[tuple[str, str]] = []
+        unknown: list[str] = []
         for host in login.database.servers:
-            addresses = await self._resolver.addresses(host, namespace=login.namespace)
+            try:
+                addresses = await self._resolver.addresses(host, namespace=login.namespace)
+            except NoNameServerError:
+                unknown.append(host)
+                continue
             found.extend((host, address) for address in addresses)
         if not found:
-            raise unknown_host(login)
+            raise no_name_server(login, unknown) if unknown else unknown_host(login)
         return tuple(found)
 
 

@@ -20,7 +20,11 @@ RESOLVER_FILE: Final = Path("/etc/resolv.conf")
 MAX_ADDRESSES: Final = 4
 
 Lookup = Callable[[str], Awaitable[tuple[str, ...]]]
-"""The addresses of an absolute name; none if there is no such name."""
+"""The addresses of an absolute name; none if there is no such name. Raises `NoNameServerError`."""
+
+
+class NoNameServerError(Exception):
+    """No name server tells whether there is such a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +74,26 @@ class Resolver:
         self._lookup = lookup
 
     async def addresses(self, host: str, *, namespace: str) -> tuple[str, ...]:
-        """The addresses of a host, itself if it is one; none if no name that a pod would try exists."""
+        """The addresses of a host, itself if it is one; none if no name that a pod would try exists.
+
+        Raises `NoNameServerError` if that is not known.
+        """
         try:
             return (str(ipaddress.ip_address(host)),)
         except ValueError:
             pass
+        unknown: NoNameServerError | None = None
         for name in names(host, namespace=namespace, own_namespace=self._own_namespace, settings=self._settings):
-            found = await self._lookup(name)
+            try:
+                found = await self._lookup(name)
+            except NoNameServerError as error:
+                # As a pod's resolver, which asks for the next name all the same.
+                unknown = error
+                continue
             if found:
                 return found[:MAX_ADDRESSES]
+        if unknown is not None:
+            raise unknown
         return ()
 
 
@@ -94,7 +109,11 @@ async def look_up(name: str) -> tuple[str, ...]:
     """`Lookup` by the system's resolver."""
     try:
         answers = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
-    except (socket.gaierror, UnicodeError):
+    except socket.gaierror as error:
+        if error.errno == socket.EAI_AGAIN:
+            raise NoNameServerError from error
+        return ()
+    except UnicodeError:
         # Python itself encodes the name, and takes none with a label that is empty or too long.
         return ()
     return tuple(dict.fromkeys(str(answer[4][0]) for answer in answers))

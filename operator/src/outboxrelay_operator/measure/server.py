@@ -10,7 +10,7 @@ import logging
 import random
 import traceback
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -296,6 +296,13 @@ async def _expected(work: Awaitable[T], login: LoginId) -> T:
 def _unreachable(login: LoginId, why: str) -> MeasureError:
     """In the words for this login: another one's, which was tried, may be none of its business."""
     return nobody_answers(Place(address=login.database.address, dbname=login.database.dbname), why)
+
+
+def no_name_server(login: LoginId, hosts: Iterable[str]) -> MeasureError:
+    """Nobody knows where the hosts are, and nobody says that they are nowhere."""
+    return _unreachable(
+        login, f"no name server answers the operator when it asks for {', '.join(hosts)}: check the DNS"
+    )
 
 
 def unknown_host(login: LoginId) -> MeasureError:
