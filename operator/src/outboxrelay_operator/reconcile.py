@@ -124,8 +124,9 @@ class Reconciler:
         if observed is None:
             self._forget(key)
             return
-        outcome = await carry_out(self.kube, plan, observed, attempts, applied=self.metrics.applied, now=now)
+        # Before there can be pods of another template: those that run now serve the rows of before.
         unrouted = self._measure(observed)
+        outcome = await carry_out(self.kube, plan, observed, attempts, applied=self.metrics.applied, now=now)
         now = self.wall()
         standing, autoscaler = self._standing.setdefault(key, Standing()), self._autoscalers[key]
         judged = judge_pairs(observed, plan, self.memory, standing, autoscaler, refused=outcome.refused, now=now)

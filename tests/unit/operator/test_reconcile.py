@@ -518,3 +518,16 @@ class TestWithoutSecrets:
         assert world.kube.objects[Kind.DEPLOYMENT, "shop", name]["spec"]["replicas"] == 1
         [told] = world.status()["pairs"]
         assert told["scaling"]["reason"] == "KeptToMeasure"
+
+
+async def test_what_is_measured_is_known_before_a_relay_can_serve_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Relays that run when the rows of a pair are edited serve those of before, and all later ones the new ones."""
+    applied: list[int] = []
+    monkeypatch.setattr(world.measurer, "measure", lambda *_: applied.append(len(world.applied("Deployment"))))
+    for raw in (raw_spec(), raw_spec(databases=[raw_database(dbname="elsewhere")])):
+        world.kube.put(Kind.OUTBOX_RELAY, relay(raw))
+        world.fleet.invalidate(KEY)
+        await world.passed()
+    assert (applied, len(world.applied("Deployment"))) == ([0, 1], 2)

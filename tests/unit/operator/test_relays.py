@@ -12,7 +12,7 @@ from outboxrelay_operator.kube import Object
 from outboxrelay_operator.measure.relays import RelayMeasurer
 from outboxrelay_operator.measure.server import GRACE_SECONDS
 from outboxrelay_operator.measurements import Backlog, Failure, Measurement, PairId
-from outboxrelay_operator.names import PAIR_LABEL
+from outboxrelay_operator.names import PAIR_LABEL, TEMPLATE_DIGEST_ANNOTATION
 from outboxrelay_operator.pairs import Key
 from tests.unit.operator.builders import KEY, NOW, pair, report
 
@@ -23,8 +23,15 @@ WAITING = WaitingRows(
 
 
 def pod(name: str, *, pair_name: str = PAIR.name, namespace: str = KEY.namespace, **status: Any) -> Object:
+    """The first letter of the name says of which template it is."""
     return {
-        "metadata": {"name": name, "namespace": namespace, "uid": f"uid-{name}", "labels": {PAIR_LABEL: pair_name}},
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": f"uid-{name}",
+            "labels": {PAIR_LABEL: pair_name},
+            "annotations": {TEMPLATE_DIGEST_ANNOTATION: name[0]},
+        },
         "status": {"phase": "Running", "podIP": "10.0.0.1"} | status,
     }
 
@@ -163,9 +170,27 @@ def test_the_age_of_a_row_without_a_time_does_not_depend_on_who_looks(world: Wor
 
 
 def test_a_changed_pair_starts_anew(world: World) -> None:
-    changed = replace(PAIR, database=PAIR.database.model_copy(update={"dbname": "elsewhere"}))
     answer = looked()
     world.round({"a": answer})
-    world.measurer.measure(KEY, [changed])
+    world.measurer.measure(KEY, [replace(PAIR, topic=PAIR.topic.model_copy(update={"topic": "elsewhere"}))])
     world.round({"a": answer})
     assert len(world.told) == 2
+
+
+def test_what_a_relay_sees_of_rows_that_the_pair_had_before_is_not_told_of_those_it_has(world: World) -> None:
+    """A relay serves what it started with until it ends, and that may be never if no new one gets ready."""
+    before, changed = pod("b"), replace(PAIR, database=PAIR.database.model_copy(update={"dbname": "elsewhere"}))
+    world.round({"b": looked()})
+    world.measurer.measure(KEY, [changed])
+    assert world.measurer.choose([before]) == frozenset()
+    world.measurer.take([before], [looked()], now=NOW, pause=5.0)
+    assert len(world.told) == 1
+    later = WAITING.model_copy(update={"highest_id": 7})
+    answers = {"b-evicted": looked(), "c1": looked(None), "c2": looked(later)}
+    assert [world.round({"b": looked(), **answers}) for _ in range(2)] == ["c1", "c2"]
+    pair_id, found = world.told[-1]
+    # Of the rows of before the highest id was 9.
+    assert (pair_id, getattr(found, "highest_id", None)) == (PairId.of(changed), 7)
+    # What was edited may be edited back, and then the first ones see what they should.
+    world.measurer.measure(KEY, [PAIR])
+    assert world.measurer.choose([before, pod("c1")]) == {"uid-b"}

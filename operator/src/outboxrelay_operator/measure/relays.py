@@ -7,8 +7,8 @@ so that it does not matter which pod looks.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Final, cast
+from dataclasses import dataclass, field
+from typing import cast
 
 from outboxrelay.report import DATABASE_REASONS, DatabaseReason, Look, RelayReport, WaitingRows
 from outboxrelay_operator.conflicts import TableId, table_id
@@ -16,7 +16,7 @@ from outboxrelay_operator.kube import Object
 from outboxrelay_operator.measure.history import IdHistory
 from outboxrelay_operator.measure.server import GRACE_SECONDS, Report
 from outboxrelay_operator.measurements import Backlog, Failure, PairId
-from outboxrelay_operator.names import PAIR_LABEL
+from outboxrelay_operator.names import PAIR_LABEL, TEMPLATE_DIGEST_ANNOTATION
 from outboxrelay_operator.pairs import Key, Pair
 
 Where = tuple[str, str]
@@ -32,6 +32,15 @@ class _Measured:
 
     taken: tuple[str, float] | None = None
     """Pod and time of the newest look that was reported."""
+
+    serves: dict[str, PairId] = field(default_factory=dict)
+    """By digest of the templates that pods run of: the pair with the rows that it had when the first one was seen.
+
+    A relay serves the rows that it started with until it ends, whatever the pair is edited to.
+    """
+
+    able: list[str] = field(default_factory=list)
+    """Uids of the pods that serve the rows that the pair has now."""
 
 
 class RelayMeasurer:
@@ -50,7 +59,8 @@ class RelayMeasurer:
         for where, pair in wanted.items():
             known = self._measured.get(where)
             if known is None or known.pair != pair:
-                self._measured[where] = _Measured(PairId.of(pair), pair)
+                serves = {} if known is None else known.serves
+                self._measured[where] = _Measured(PairId.of(pair), pair, serves=serves)
         tables = {table_id(one.pair) for one in self._measured.values()}
         self._histories = {table: history for table, history in self._histories.items() if table in tables}
 
@@ -62,31 +72,28 @@ class RelayMeasurer:
 
     def choose(self, pods: Sequence[Object]) -> frozenset[str]:
         """The uids of the pods that shall look, one of each pair: the one of before as long as it finds something."""
-        running: dict[Where, list[str]] = {}
+        running: dict[Where, dict[str, str]] = {}
         for pod in sorted(pods, key=lambda pod: str(pod["metadata"]["name"])):
             meta = pod["metadata"]
             where = meta["namespace"], (meta.get("labels") or {}).get(PAIR_LABEL, "")
             if where in self._measured and _runs(pod):
-                running.setdefault(where, []).append(meta["uid"])
-        for where, uids in running.items():
-            one = self._measured[where]
-            if one.asked not in uids:
-                one.asked = uids[0]
-        return frozenset(self._measured[where].asked for where in running)
+                template = (meta.get("annotations") or {}).get(TEMPLATE_DIGEST_ANNOTATION, "")
+                running.setdefault(where, {})[meta["uid"]] = template
+        for where, one in self._measured.items():
+            templates = running.get(where, {})
+            one.serves = {template: one.serves.get(template, one.pair_id) for template in templates.values()}
+            one.able = [uid for uid, template in templates.items() if one.serves[template] == one.pair_id]
+            if one.asked not in one.able:
+                one.asked = one.able[0] if one.able else ""
+        return frozenset(one.asked for one in self._measured.values() if one.asked)
 
     def take(self, pods: Sequence[Object], reports: Sequence[RelayReport | None], *, now: float, pause: float) -> None:
         """Hand on what the chosen pods saw. `now` is Unix time; they are asked again after `pause` seconds."""
-        running: dict[Where, list[str]] = {}
         answers: dict[Where, RelayReport | None] = {}
-        for pod, report in sorted(
-            zip(pods, reports, strict=True), key=lambda answer: str(answer[0]["metadata"]["name"])
-        ):
+        for pod, report in zip(pods, reports, strict=True):
             meta = pod["metadata"]
             where = meta["namespace"], (meta.get("labels") or {}).get(PAIR_LABEL, "")
-            if where not in self._measured or not _runs(pod):
-                continue
-            running.setdefault(where, []).append(meta["uid"])
-            if self._measured[where].asked == meta["uid"]:
+            if where in self._measured and self._measured[where].asked == meta["uid"]:
                 answers[where] = report
         for where, report in answers.items():
             one = self._measured[where]
@@ -95,8 +102,7 @@ class RelayMeasurer:
                 self._hand_on(one, look, at=now - max(0.0, report.now - look.at), pause=pause)
             if look is None or look.waiting is None:
                 # Another may reach what this one cannot.
-                uids = running[where]
-                one.asked = uids[(uids.index(one.asked) + 1) % len(uids)]
+                one.asked = one.able[(one.able.index(one.asked) + 1) % len(one.able)]
 
     def _hand_on(self, one: _Measured, look: Look, *, at: float, pause: float) -> None:
         if one.taken == (one.asked, look.at):
@@ -129,9 +135,6 @@ class RelayMeasurer:
             at=at,
             believe_until=believe_until,
         )
-
-
-_ENDED: Final = ("Succeeded", "Failed")
 
 
 def _runs(pod: Object) -> bool:
