@@ -37,6 +37,11 @@ class Timing:
         """Between two looks at the Lease."""
         return self.lease * 2 / 15
 
+    @property
+    def patience(self) -> float:
+        """How long a look may take: after one over a connection that was lost there is time for another."""
+        return self.deadline / 2
+
 
 TIMING = Timing()
 
@@ -144,36 +149,44 @@ class Election:
         """Read the Lease once, and take or renew it if that is our turn. Never raises."""
         began = self.clock()
         try:
-            lease = await self.kube.get(Kind.LEASE, self.namespace, self.name)
-            self._note(lease)
-            step = decide(lease, me=self.me, unchanged_for=self.clock() - self._changed_at)
-            if step is Step.WAIT:
-                self.renewed_at = None
-                self._settle()
-                return
-            body = next_lease(
-                lease,
-                step,
-                me=self.me,
-                namespace=self.namespace,
-                name=self.name,
-                seconds=self.timing.lease,
-                now=datetime.now(UTC),
-            )
-            write = self.kube.create if step is Step.CREATE else self.kube.replace
-            self._note(await write(Kind.LEASE, body))
+            async with asyncio.timeout(self.timing.patience):
+                ours = await self._take_or_renew()
+        except TimeoutError:
+            self._complain(f"no answer about the Lease within {self.timing.patience:g} s")
         except KubeError as error:
             if error.status == 409:
                 logger.debug("Another candidate was faster: %s", error)
                 self._settle()
             else:
-                self.well = False
-                text = f"{error}; leadership is kept for {self.timing.deadline:g} s at most"
-                self.complaints.complain("the Lease", text)
-            return
-        self._settle()
-        # The Lease counts from when it was asked for, since the answer may have been long on its way.
-        self.renewed_at = began
+                self._complain(str(error))
+        else:
+            self._settle()
+            # The Lease counts from when it was asked for, since the answer may have been long on its way.
+            self.renewed_at = began if ours else None
+
+    async def _take_or_renew(self) -> bool:
+        """Whether the Lease is ours now."""
+        lease = await self.kube.get(Kind.LEASE, self.namespace, self.name)
+        self._note(lease)
+        step = decide(lease, me=self.me, unchanged_for=self.clock() - self._changed_at)
+        if step is Step.WAIT:
+            return False
+        body = next_lease(
+            lease,
+            step,
+            me=self.me,
+            namespace=self.namespace,
+            name=self.name,
+            seconds=self.timing.lease,
+            now=datetime.now(UTC),
+        )
+        write = self.kube.create if step is Step.CREATE else self.kube.replace
+        self._note(await write(Kind.LEASE, body))
+        return True
+
+    def _complain(self, text: str) -> None:
+        self.well = False
+        self.complaints.complain("the Lease", f"{text}; leadership is kept for {self.timing.deadline:g} s at most")
 
     def _settle(self) -> None:
         self.well = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
@@ -152,6 +153,24 @@ async def test_an_api_server_that_is_away_for_a_moment_costs_no_leadership() -> 
     clock.now += 6
     await first.attempt()
     assert not leads(first)
+
+
+async def test_a_request_that_nobody_answers_costs_no_leadership() -> None:
+    """A connection that was lost on the way says nothing; another one is well."""
+    kube, clock = FakeKube(), Clock()
+    first = Election(kube=kube, me="me", namespace="ns", name="lease", clock=clock, timing=Timing(0.3))
+    await first.acquire()
+    kube.answering = asyncio.Event()
+    await first.attempt()
+    assert (first.well, leads(first)) == (False, True)
+    kube.answering = None
+    await first.attempt()
+    assert (first.well, leads(first)) == (True, True)
+
+
+def test_after_a_look_that_takes_too_long_there_is_time_for_another() -> None:
+    for timing in (TIMING, Timing(3), Timing(300)):
+        assert timing.retry + timing.patience + timing.retry < timing.deadline
 
 
 async def test_of_two_candidates_at_once_the_api_server_chooses_one() -> None:
