@@ -6,11 +6,13 @@ bodies are possible, which the client's typed calls refuse.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from enum import Enum
+from http import HTTPStatus
 from typing import Any, Final, Protocol
 from urllib.parse import quote, urlencode
 
@@ -27,6 +29,11 @@ Objects = list[Object]
 
 PAGE = 500
 _TIMEOUT_SECONDS = 15.0
+_OVERLOADED = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
+_ATTEMPTS = 3
+_LONGEST_PAUSE = 10
+"""An API server that has too much to do says how many seconds to keep away: so long waits who asked, up to this."""
+
 _WORD = 63
 """Longer texts are no words: no label or name of a Deployment is."""
 
@@ -142,10 +149,12 @@ class HttpKube:
         *,
         observe: Observer,
         clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._client: Any = client  # partly without annotations
         self._observe = observe
         self._clock = clock
+        self._sleep = sleep
         self.last_answer = clock()
         """When the API server last answered anything, by `clock`."""
 
@@ -280,21 +289,28 @@ class HttpKube:
         absent_is_none: bool = False,
     ) -> Object | None:
         headers = {"Accept": accept, "Content-Type": content_type, "User-Agent": MANAGED_BY}
-        began, status = self._clock(), 0
-        try:
-            await self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
-            url = self._client.configuration.host + path + (f"?{urlencode(query)}" if query else "")
-            response = await self._client.call_api(
-                method, url, header_params=headers, body=body, _request_timeout=_TIMEOUT_SECONDS
-            )
-            status = response.status
-            data = await response.read()
-            self.last_answer = self._clock()
-        except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            text = f"no answer from the API server: {type(error).__name__}"
-            raise KubeError(step, status=0, reason="Unreachable", message=text) from error
-        finally:
-            self._observe(verb, about, status, self._clock() - began)
+        for _ in range(_ATTEMPTS):
+            began, status = self._clock(), 0
+            try:
+                await self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
+                url = self._client.configuration.host + path + (f"?{urlencode(query)}" if query else "")
+                response = await self._client.call_api(
+                    method, url, header_params=headers, body=body, _request_timeout=_TIMEOUT_SECONDS
+                )
+                status = response.status
+                data = await response.read()
+                self.last_answer = self._clock()
+            except (TimeoutError, aiohttp.ClientError, OSError) as error:
+                text = f"no answer from the API server: {type(error).__name__}"
+                raise KubeError(step, status=0, reason="Unreachable", message=text) from error
+            finally:
+                self._observe(verb, about, status, self._clock() - began)
+            pause = _pause(status, response.headers.get("Retry-After", ""))
+            if pause:
+                await self._sleep(pause)
+            # A write is for whoever asked to decide upon anew: another process may lead by then.
+            if not pause or method != "GET":
+                break
         if status == 404 and absent_is_none:
             return None
         if status >= 400:
@@ -305,6 +321,11 @@ class HttpKube:
             text = "the answer is none of Kubernetes: something between here and the API server has answered"
             raise KubeError(step, status=0, reason="NotKubernetes", message=text)
         return answer
+
+
+def _pause(status: int, retry_after: str) -> int:
+    """For how many seconds whoever asked should ask nothing more."""
+    return min(int(retry_after), _LONGEST_PAUSE) if status in _OVERLOADED and retry_after.isdecimal() else 0
 
 
 def lean(body: Mapping[str, Any]) -> Object:
