@@ -9,6 +9,7 @@ import ipaddress
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from outboxrelay.config import Match
 from outboxrelay_operator.pairs import Key, Owner, Pair
@@ -40,6 +41,7 @@ def _servers(pair: Pair) -> frozenset[str]:
     return frozenset(_server(host, namespace=pair.key.namespace) for host in pair.database.servers)
 
 
+@lru_cache(maxsize=4096)  # asked of each pair in each round of measuring
 def _server(host: str, *, namespace: str) -> str:
     """The host as seen from the whole cluster.
 

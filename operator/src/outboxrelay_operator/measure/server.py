@@ -10,7 +10,7 @@ import logging
 import random
 import traceback
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -94,10 +94,10 @@ class ServerMeasurer:
     async def round(self, pairs: Mapping[PairId, Pair]) -> None:
         """Measure every pair that is due, and report each as soon as it is known."""
         self._began = self.clock()
-        await self._forget(pairs)
         logins: dict[LoginId, dict[PairId, Pair]] = {}
         for pair_id, pair in pairs.items():
             logins.setdefault(LoginId.of(pair), {})[pair_id] = pair
+        await self._forget(pairs, logins.keys())
         server_down: str | None = None
         # Rounds begin a little early or late; a pair that is due in a moment is due now.
         now = self.clock() + EARLY * self.interval
@@ -267,9 +267,8 @@ class ServerMeasurer:
         if session is not None:
             await session.close()
 
-    async def _forget(self, pairs: Mapping[PairId, Pair]) -> None:
+    async def _forget(self, pairs: Mapping[PairId, Pair], logins: Collection[LoginId]) -> None:
         """Drop what belongs to pairs that are no longer measured."""
-        logins = {LoginId.of(pair) for pair in pairs.values()}
         tables = {table_id(pair) for pair in pairs.values()}
         for login in [login for login in self._sessions if login not in logins]:
             await self._drop(login)
