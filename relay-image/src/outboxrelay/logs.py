@@ -8,14 +8,24 @@ from __future__ import annotations
 import json
 import logging
 import time
+import traceback
 from collections.abc import Callable
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 _EXTRA: Final = ("reason", "row_id")
 _REPEAT_SECONDS: Final = 30.0
 
 
-class JsonFormatter(logging.Formatter):
+class TextFormatter(logging.Formatter):
+    """What was given as format; of an exception its kind and where it came from."""
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802
+        """Without its text: that of an error that nobody has thought of may quote a row."""
+        kind, _, frames = ei
+        return "".join([*traceback.format_tb(frames), kind.__name__])
+
+
+class JsonFormatter(TextFormatter):
     """One JSON object a line: time, level, logger, message, and what was given as `extra`."""
 
     def __init__(self, *, pair: str) -> None:
@@ -78,7 +88,7 @@ def configure(*, style: Literal["json", "text"], level: str, pair: str) -> None:
     if style == "json":
         handler.setFormatter(JsonFormatter(pair=pair))
     else:
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s"))
+        handler.setFormatter(TextFormatter("%(asctime)s %(levelname)-7s %(message)s"))
     handler.addFilter(ClientNoiseFilter())
     handler.addFilter(RepeatFilter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
