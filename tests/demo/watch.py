@@ -77,7 +77,7 @@ def judge_outage(
     return (
         Check(
             "outage: backlog in status",
-            f"rose to {backlog:,} ({rows_written:,} rows written)",
+            f"rose to {backlog:,} until rows flowed ({rows_written:,} written in the first {seconds:.0f} s)",
             ok=backlog >= MINIMUM_SHARE_OF_BACKLOG * rows_written > 0,
         ),
         Check("outage: lag in status", f"rose to {lag:.0f} s", ok=lag >= MINIMUM_SHARE_OF_LAG * seconds),
