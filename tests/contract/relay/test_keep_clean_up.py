@@ -16,7 +16,7 @@ import pytest
 
 from outboxrelay.findings import Finding
 from outboxrelay.ports import Row, SettleRefusedError
-from outboxrelay.stores import setup
+from outboxrelay.stores import session, setup
 from outboxrelay.stores.postgres import PostgresStore
 from outboxrelay.stores.preflight import examine_database
 from outboxrelay.stores.retire import Partition, Retirement
@@ -314,6 +314,35 @@ def test_many_rows_that_cannot_be_removed_keep_no_others(database: Database, mak
         return database.execute("select count(*), max(id) from outbox_sent") == [(300, 300)]
 
     eventually(done, seconds=30, what="the others gone")
+
+
+def test_a_row_that_takes_too_long_keeps_no_others(
+    database: Database, make_store: MakeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Because of what a foreign key has to remove with it, say: the walk goes on behind it, and comes back to it."""
+    monkeypatch.setitem(session._BRIEFLY, "statement_timeout", "200ms")
+    prepare_policy(database, "keep")
+    database.execute("alter table outbox_sent add primary key (id)")
+    send(database, days=[-8] * 3)
+    database.execute(
+        "create function slow() returns trigger language plpgsql as $$ begin perform pg_sleep(60); return old; end $$;"
+        " create trigger slow before delete on outbox_sent for each row when (old.id = 2) execute function slow()"
+    )
+    store = make_store(database)
+    assert "longer" in str(store.cleanup_trouble())
+
+    def left_over(wanted: list[tuple[int]]) -> None:
+        def done() -> bool:
+            store.rebalance()
+            return database.execute("select id from outbox_sent") == wanted
+
+        eventually(done, seconds=30, what=f"{wanted} left")
+
+    left_over([(2,)])
+    assert "is slow" in str(store.cleanup_trouble())
+    database.execute("drop trigger slow on outbox_sent")
+    left_over([])
+    eventually(lambda: (store.rebalance(), store.cleanup_trouble() is None)[1], seconds=20, what="no complaint")
 
 
 def test_row_security_that_hides_old_rows_is_told_of(database: Database, make_store: MakeStore, tmp_path: Path) -> None:

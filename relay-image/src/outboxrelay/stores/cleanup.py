@@ -1,8 +1,8 @@
 """Removing rows that were sent and kept long enough: a little at a time, and never in anybody's way.
 
 It walks up the ids in short steps. A step looks at some hundred rows, removes those that are old enough, and gives up
-at once when another session locks one of them. A row that a foreign key or a trigger keeps is found by ever shorter
-steps, and passed over. The walk rests where rows are too young: those above are younger still.
+at once when another session locks one of them. A row that a foreign key or a trigger keeps, or takes long about, is
+found by ever shorter steps, and passed over. The walk rests where rows are too young: those above are younger still.
 From there it begins at the low end again now and then, for what was sent late or locked then. So no step scans a table,
 however much in it is to stay, and a busy relay cleans up as well as an idle one.
 
@@ -11,7 +11,7 @@ Where whole partitions can go at once (`retire`), they go first, and the walk me
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import psycopg
@@ -43,7 +43,7 @@ class Cleanup:
     ) -> None:
         """`rest_seconds`: how long to wait where nothing is old enough."""
         self._statement = forget.statement
-        self._pass_over = sql.SQL(
+        self._seen = sql.SQL(
             "SELECT count(*), max(i)::int8 FROM (SELECT {id} AS i FROM {table} WHERE {id} >= %(start)s::int8"
             " ORDER BY {id} LIMIT %(rows)s::int8) AS step"
         ).format(id=forget.row_id, table=forget.table)
@@ -59,15 +59,15 @@ class Cleanup:
         take longer than it is until the next one."""
 
         self._refused: str | None = None
-        """The SQLSTATE with which the server refused to remove a row that was passed over in this walk."""
+        """The SQLSTATE with which the server did not remove a row that was passed over in this walk."""
 
     @property
     def complaint(self) -> str | None:
         """Why rows stay although the walk goes on, or take more work than they need."""
         if self._refused is not None:
             return (
-                f"removing some rows that were kept long enough is refused (SQLSTATE {self._refused}; the server's log"
-                " says more): a foreign key or a trigger keeps them; they stay, and the others go"
+                f"removing some rows that were kept long enough fails (SQLSTATE {self._refused}; the server's log says"
+                " more): a foreign key or a trigger keeps them, or is slow; they stay, and the others go"
             )
         return None if self._retirement is None else self._retirement.complaint
 
@@ -124,6 +124,12 @@ class Cleanup:
                 wait_briefly(connection)
                 seen, last, young = connection.execute(self._statement, parameters).fetchone() or (0, None, None)
         except psycopg.Error as error:
+            if isinstance(error, errors.QueryCanceled):
+                if self._rows == 1:
+                    # To be told of, and rested from, like a longer step. But it will be no quicker the next time.
+                    self._refused = error.sqlstate
+                    self._pass_over(connection, parameters)
+                raise
             if not isinstance(error, errors.LockNotAvailable):
                 if not _refuses(error):
                     raise
@@ -131,15 +137,22 @@ class Cleanup:
                     self._rows = max(1, self._rows // _FEWER)
                     return True
                 self._refused = error.sqlstate
-            # What is locked, or kept, stays for the next walk.
-            seen, last = connection.execute(self._pass_over, parameters).fetchone() or (0, None)
-            young = None
+            return self._pass_over(connection, parameters)
         if young is not None:
             self._start = young
             return False
+        return self._go_on(seen, last)
+
+    def _pass_over(self, connection: Connection, parameters: Mapping[str, object]) -> bool:
+        """Leave for the next walk what is locked, kept or slow; whether to go on at once."""
+        seen, last = connection.execute(self._seen, parameters).fetchone() or (0, None)
+        return self._go_on(seen, last)
+
+    def _go_on(self, seen: int, last: int | None) -> bool:
+        """The next step begins behind this one, unless that came to the end."""
         if last is not None:
             self._start = min(last + 1, _HIGHEST)
-        return bool(seen == self._rows) and last != _HIGHEST
+        return seen == self._rows and last != _HIGHEST
 
 
 def _refuses(error: psycopg.Error) -> bool:
