@@ -88,6 +88,17 @@ def test_the_printed_column_holds_what_relays_compute(
     assert b'"lane" = ANY' in text
 
 
+def test_the_column_is_the_same_whatever_a_backslash_means(
+    database: Database, make_store: MakeStore, tmp_path: Path
+) -> None:
+    """A role may have it from times before PostgreSQL 9.1."""
+    make_events(database, kind="bytea")
+    computed = lanes_of(make_store(database, table=WITHOUT_LANE, lanes=LANES))
+    database.execute(f"alter role {database.user} set standard_conforming_strings = off")
+    database.execute(ddl.add_column(with_lane(tmp_path, database), name="lane", key_kind="bytea"))
+    assert lanes_of(make_store(database, table=WITH_LANE, lanes=LANES)) == computed
+
+
 @pytest.mark.parametrize("id_kind", ["smallint", "integer"])
 def test_ids_of_other_types(database: Database, make_store: MakeStore, tmp_path: Path, id_kind: str) -> None:
     make_events(database, kind="text", id_kind=id_kind)

@@ -66,10 +66,10 @@ def definition(config: RelayConfig, *, key_kind: str) -> str:
     """Type and expression of the column, as DDL; for a key of this type, of which enum is none that can be generated.
 
     What the text of a bytea is depends on the session, which an expression may not; its hexadecimal form is the one
-    that relays read by.
+    that relays read by. And what a lone backslash is depends on the session that runs this.
     """
     columns = config.table.columns
-    key = sql.SQL("('\\x' || encode({}, 'hex'))" if key_kind == "bytea" else "{}::text").format(Name(columns.key))
+    key = sql.SQL("(E'\\\\x' || encode({}, 'hex'))" if key_kind == "bytea" else "{}::text").format(Name(columns.key))
     # What is doubled for statements with parameters is single here.
     lane = lane_of(key, Name(columns.id), lanes=config.lanes).as_string(None).replace("%%", "%")
     return f"smallint GENERATED ALWAYS AS ({lane}::smallint) STORED"
