@@ -149,7 +149,7 @@ class Engine:
         try:
             self._finish_settling()
         except StoreError as error:
-            self._store_failed(error)
+            _log.warning("%s; rows of the last batch may be sent again", error.message, extra={"reason": error.reason})
 
     def _cycle(self) -> None:
         """One round: mend what is broken, else move rows, else wait a little."""
@@ -436,12 +436,13 @@ class Engine:
     def _remove(self, ids: list[int]) -> None:
         """Settle, however long something keeps the rows: the broker has them, so sending them again would not help."""
         refused: str | None = None
-        is_last = False
         while True:
+            # One attempt after the request to end: what was in the way may be gone, else each row would be sent again.
+            last = self._stop.is_set()
             try:
                 self._store.settle(ids)
             except SettleRefusedError as error:
-                if is_last:
+                if last:
                     raise _StoppedError from None
                 if error.message != refused:
                     _log.warning("%s", error.message)
@@ -452,23 +453,19 @@ class Engine:
                 break
             # Each attempt may change every row and undo that again: dead rows, WAL, and work for vacuum.
             self._settle_backoff.failed(self._clock())
-            is_last = self._wait_to_settle()
+            self._wait_to_settle()
         self._settle_backoff.succeeded()
         if refused is not None:
             self._status.database_is(ok=True, reason="Connected")
 
-    def _wait_to_settle(self) -> bool:
-        """Wait for the next attempt; whether it is the last one, since the process shall end.
-
-        What was in the way since the attempt before may be gone, and each row would be sent again.
-        """
+    def _wait_to_settle(self) -> None:
+        """Wait for the next attempt, or for the request to end; an end of the session ends it all."""
         while (left := self._settle_backoff.not_before - self._clock()) > 0:
             self._status.tick()
             if self._stop.wait(min(_TICK_SECONDS, left)):
-                return True
+                return
             if not self._store.alive():
                 raise StoreError("DatabaseUnreachable", "the session was ended before acknowledged rows were removed")
-        return False
 
     # -- pauses
 

@@ -149,6 +149,16 @@ def test_what_is_being_removed_at_the_request_to_stop_is_removed() -> None:
     assert sorted(world.table.rows) == written[10:]
 
 
+def test_a_session_lost_when_the_last_rows_are_removed_is_told_of_as_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing is tried again then."""
+    world = World()
+    fill(world)
+    world.run(lambda: len(world.topic.messages) == 10, on_store=Once("before settle", LOST))
+    assert [each.message for each in caplog.records if each.levelname == "WARNING"] == [
+        "the session was ended; rows of the last batch may be sent again"
+    ]
+
+
 def test_a_broker_lost_while_rows_are_being_removed_repeats_nothing_of_them() -> None:
     world = World()
     written = fill(world)
