@@ -141,8 +141,8 @@ def examine_table(
     findings.extend(_logging(connection, config))
     findings.extend(_storage(connection, oid))
     findings.extend(examine_wake(connection, config))
-    findings.extend(_grants(connection, config, oid, role=role))
-    findings.extend(_search_path(connection, role=role))
+    findings.extend(_grants(connection, config, oid, types=types, role=role))
+    findings.extend(_search_path(connection))
     return findings
 
 
@@ -227,7 +227,9 @@ def _lane(
     ]
 
 
-def _grants(connection: psycopg.Connection[Any], config: RelayConfig, oid: int, *, role: str) -> list[Finding]:
+def _grants(
+    connection: psycopg.Connection[Any], config: RelayConfig, oid: int, *, types: dict[str, ColumnType], role: str
+) -> list[Finding]:
     if connection.execute("SELECT FROM pg_roles WHERE rolname = %s", (role,)).fetchone() is None:
         return [
             Finding(
@@ -238,7 +240,7 @@ def _grants(connection: psycopg.Connection[Any], config: RelayConfig, oid: int, 
                 statements=ddl.grants(config, role=role),
             )
         ]
-    missing = missing_privileges(connection, config, oid, user=role)
+    missing = missing_privileges(connection, config, oid, types=types, user=role)
     if missing:
         return [
             Finding(
@@ -251,7 +253,7 @@ def _grants(connection: psycopg.Connection[Any], config: RelayConfig, oid: int, 
     return [Finding(level="ok", subject="privileges", message=f"{role} may do what the relay does")]
 
 
-def _search_path(connection: psycopg.Connection[Any], *, role: str) -> list[Finding]:
+def _search_path(connection: psycopg.Connection[Any]) -> list[Finding]:
     """Whether anybody can put a function in the way that is then called in the relay's name."""
     names = [name for (name,) in connection.execute(_OPEN_SCHEMAS).fetchall()]
     if not names:
@@ -261,8 +263,8 @@ def _search_path(connection: psycopg.Connection[Any], *, role: str) -> list[Find
         Finding(
             level="warning",
             subject="search path",
-            message=f"everybody may create functions in {schemas}, where the session of {role} looks for them: they"
-            " can be made to run with its rights",
+            message=f"everybody may create functions in {schemas}, where sessions of {connection.info.user} look for"
+            " them: they can be made to run with its rights",
             remedy=f"REVOKE CREATE ON SCHEMA {schemas} FROM PUBLIC; or set an empty search_path for the role, if no"
             " trigger of the table needs another",
         )

@@ -5,6 +5,7 @@ Looks into the catalog only, so it also works without any right on the table and
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import psycopg
@@ -54,10 +55,15 @@ UNGENERATED_KEY_TYPES: Final = ("enum",)
 
 ROW_SECURITY_REMEDY: Final = "give the user BYPASSRLS, or let it own the table"
 
+_SCHEMA_PRIVILEGES = """
+SELECT format('GRANT USAGE ON SCHEMA %%I TO %%I', nspname, %(user)s::text)
+FROM pg_namespace WHERE nspname = ANY (%(schemas)s::text[]) AND NOT has_schema_privilege(%(user)s, oid, 'USAGE')
+ORDER BY 1
+"""
+"""The statements name the table, and the types of what they read."""
+
 _PRIVILEGES = """
-SELECT CASE WHEN NOT has_schema_privilege(%(user)s, n.oid, 'USAGE')
-       THEN format('GRANT USAGE ON SCHEMA %%I TO %%I', n.nspname, %(user)s::text) END,
-       -- A column that is still to be added is not covered by grants on single columns.
+SELECT -- A column that is still to be added is not covered by grants on single columns.
        CASE WHEN NOT has_table_privilege(%(user)s, c.oid, 'SELECT')
              AND (SELECT count(*) FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = ANY (%(columns)s::text[])
                   AND has_column_privilege(%(user)s, c.oid, a.attnum, 'SELECT')) < cardinality(%(columns)s::text[])
@@ -72,18 +78,6 @@ SELECT CASE WHEN NOT has_schema_privilege(%(user)s, n.oid, 'USAGE')
        THEN format('GRANT DELETE ON %%I.%%I TO %%I', n.nspname, c.relname, %(user)s::text) END
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = %(oid)s
 """
-
-_TYPE_PRIVILEGES = """
-SELECT DISTINCT format('GRANT USAGE ON SCHEMA %%I TO %%I', n.nspname, %(user)s::text)
-FROM pg_attribute a
-JOIN pg_type t ON t.oid = a.atttypid
-JOIN pg_type base ON base.oid = CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END
-JOIN pg_namespace n ON n.oid = base.typnamespace
-WHERE a.attrelid = %(oid)s AND NOT a.attisdropped AND a.attname = ANY (%(in_use)s::text[])
-  AND NOT has_schema_privilege(%(user)s, n.oid, 'USAGE')
-ORDER BY 1
-"""
-"""The statements name the types of what they read."""
 
 _SENT_PRIVILEGES = """
 SELECT format('GRANT %%s ON %%I.%%I TO %%I', string_agg(privilege, ', '), n.nspname, c.relname, %(user)s::text)
@@ -271,7 +265,7 @@ def inspect(connection: psycopg.Connection[Any], config: RelayConfig) -> dict[st
                 f"column {name} has type {types[name].kind} ({place(config)}), but {use.field} can be:"
                 f" {', '.join(use.kinds)}",
             )
-    missing = missing_privileges(connection, config, oid)
+    missing = missing_privileges(connection, config, oid, types=types)
     if missing:
         raise StoreError(
             "PermissionDenied",
@@ -330,13 +324,22 @@ def require_settling(connection: Connection, settle: sql.Composed) -> None:
 
 
 def missing_privileges(
-    connection: psycopg.Connection[Any], config: RelayConfig, oid: int, *, user: str | None = None
+    connection: psycopg.Connection[Any],
+    config: RelayConfig,
+    oid: int,
+    *,
+    types: Mapping[str, ColumnType],
+    user: str | None = None,
 ) -> list[str]:
-    """The GRANT statements that the user (the session's own if None) lacks; grants on single columns count as well."""
+    """The GRANT statements that the user (the session's own if None) lacks; grants on single columns count as well.
+
+    `types` are those of the table's columns.
+    """
+    read = {types[name].schema for name, _ in columns_in_use(config) if name in types}
     given = {
         "oid": oid,
+        "schemas": [config.table.schema_, *read],
         "columns": _read_columns(connection, config),
-        "in_use": [name for name, _ in columns_in_use(config)],
         "changed": changed_columns(config),
         "deletes": deletes(config),
         "user": user or connection.info.user,
@@ -344,10 +347,9 @@ def missing_privileges(
         "sent": sent_table(config) if config.retention.policy == "Keep" else None,
         "sent_privileges": sent_privileges(config),
     }
-    rows = connection.execute(_PRIVILEGES, given).fetchall() + connection.execute(_TYPE_PRIVILEGES, given).fetchall()
-    if given["sent"] is not None:
-        rows += connection.execute(_SENT_PRIVILEGES, given).fetchall()
-    return list(dict.fromkeys(statement for row in rows for statement in row if statement is not None))
+    queries = [_SCHEMA_PRIVILEGES, _PRIVILEGES, *([] if given["sent"] is None else [_SENT_PRIVILEGES])]
+    rows = [row for query in queries for row in connection.execute(query, given).fetchall()]
+    return [statement for row in rows for statement in row if statement is not None]
 
 
 def _read_columns(connection: psycopg.Connection[Any], config: RelayConfig) -> list[str]:
