@@ -430,8 +430,8 @@ class KafkaPublisher:
         if producer is not None:
             try:
                 producer.purge(in_queue=True, in_flight=True, blocking=False)
-                # Else what still refers to it, as the traceback of an error does, would keep its connections. It waits
-                # without end for what is left, which a purge leaves nothing of.
+                # Whatever still refers to it, as the traceback of an error does, would keep its connections. `close`
+                # waits without end for messages that are left: after a purge there are none.
                 if not producer.flush(_PURGE_SECONDS):
                     producer.close()
             except (KafkaException, SystemError):

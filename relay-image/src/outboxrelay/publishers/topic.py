@@ -77,7 +77,7 @@ def lacks_replicas(facts: TopicFacts) -> str:
 
 
 class TopicInspector:
-    """Asks about one topic through an admin client that lives from `open` to `close`."""
+    """Asks about topics through an admin client that lives from `open` to `close`."""
 
     def __init__(
         self,
@@ -103,7 +103,8 @@ class TopicInspector:
             PublisherError: the brokers do not answer, or the topic is missing or may not be seen or written to.
         """
         # Not `look`: without a token there is no attempt to connect, and why may have been told already.
-        return self._describe(self._connect(secured))
+        self._connect(secured)
+        return self._describe()
 
     def open_without_topic(self, secured: Mapping[str, str]) -> None:
         """Connect, for names of topics that are only known later.
@@ -111,9 +112,10 @@ class TopicInspector:
         Raises:
             PublisherError: the brokers do not answer.
         """
-        self._ask_brokers(self._connect(secured))
+        self._connect(secured)
+        self._ask_brokers()
 
-    def _connect(self, secured: Mapping[str, str]) -> AdminClient:
+    def _connect(self, secured: Mapping[str, str]) -> None:
         self.close()
         self._remarks.forget()
         settings = client_settings(self._config, client_id=self._client_id, secured=secured)
@@ -124,7 +126,6 @@ class TopicInspector:
         except KafkaException as error:
             raise broker_error(error.args[0], config=self._config, attempt="creating the client") from None
         self._admin = self._ending.enter_context(admin)
-        return admin
 
     def close(self) -> None:
         """End the client, whatever still refers to it.
@@ -146,7 +147,8 @@ class TopicInspector:
         Raises:
             PublisherError: as `open`.
         """
-        return self._describe(self._listening())
+        self._listen()
+        return self._describe()
 
     def survey(self, topics: Sequence[str]) -> dict[str, TopicFacts | KafkaError]:
         """Describe several topics; the error is of a topic that is missing, or may not be seen or written to.
@@ -154,10 +156,10 @@ class TopicInspector:
         Raises:
             PublisherError: the brokers do not answer.
         """
-        admin = self._listening()
+        self._listen()
         found: dict[str, TopicFacts | KafkaError] = {}
         for start in range(0, len(topics), _TOPICS_AT_ONCE):
-            found |= self._survey(admin, topics[start : start + _TOPICS_AT_ONCE])
+            found |= self._survey(topics[start : start + _TOPICS_AT_ONCE])
         return found
 
     def ask_brokers(self) -> None:
@@ -166,46 +168,49 @@ class TopicInspector:
         Raises:
             PublisherError: they do not.
         """
-        self._ask_brokers(self._listening())
+        self._listen()
+        self._ask_brokers()
 
-    def _listening(self) -> AdminClient:
+    def _listen(self) -> None:
+        """From now on only what is said from now on counts: what was said since the look before may be over."""
+        self.heed()
+        self._remarks.forget()
+
+    def _client(self) -> AdminClient:
         if self._admin is None:
             raise PublisherError("BrokerUnreachable", "there is no connection to the brokers")
-        # What was said since the look before may be over.
-        self._admin.poll(0)
-        self._remarks.forget()
         return self._admin
 
-    def _ask_brokers(self, admin: AdminClient) -> None:
+    def _ask_brokers(self) -> None:
         try:
-            self._answer(admin, admin.describe_cluster(request_timeout=self._request_seconds))
+            self._answer(self._client().describe_cluster(request_timeout=self._request_seconds))
         except KafkaException as error:
             raise self._failed(error.args[0]) from None
 
-    def _describe(self, admin: AdminClient) -> TopicFacts:
+    def _describe(self) -> TopicFacts:
         topic = self._config.kafka.topic
-        facts = self._survey(admin, [topic])[topic]
+        facts = self._survey([topic])[topic]
         if isinstance(facts, KafkaError):
             raise self._failed(facts)
         return facts
 
-    def _survey(self, admin: AdminClient, topics: Sequence[str]) -> dict[str, TopicFacts | KafkaError]:
+    def _survey(self, topics: Sequence[str]) -> dict[str, TopicFacts | KafkaError]:
         try:
-            described = admin.describe_topics(
+            described = self._client().describe_topics(
                 TopicCollection(list(topics)), request_timeout=self._request_seconds, include_authorized_operations=True
             )
         except KafkaException as error:
             raise self._failed(error.args[0]) from None
-        seen = {topic: self._seen(admin, described[topic]) for topic in topics}
-        settings = self._settings(admin, [topic for topic, each in seen.items() if not isinstance(each, KafkaError)])
+        seen = {topic: self._seen(described[topic]) for topic in topics}
+        settings = self._settings([topic for topic, each in seen.items() if not isinstance(each, KafkaError)])
         return {
             topic: each if isinstance(each, KafkaError) else _facts(each, settings[topic])
             for topic, each in seen.items()
         }
 
-    def _seen(self, admin: AdminClient, described: Future[Any]) -> TopicDescription | KafkaError:
+    def _seen(self, described: Future[Any]) -> TopicDescription | KafkaError:
         try:
-            description: TopicDescription = self._answer(admin, described)
+            description: TopicDescription = self._answer(described)
         except KafkaException as error:
             if error.args[0].code() in _OF_ONE_TOPIC:
                 refusal: KafkaError = error.args[0]
@@ -219,7 +224,7 @@ class TopicInspector:
             return KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
         return description
 
-    def _answer(self, admin: AdminClient, request: Future[Any]) -> Any:
+    def _answer(self, request: Future[Any]) -> Any:
         """The result of a request. Raises `KafkaException`.
 
         A client that is refused tries again and again until the request ends, and hurries with the first attempts: as
@@ -230,7 +235,7 @@ class TopicInspector:
             try:
                 return request.result(timeout=_LOOK_SECONDS)
             except FutureTimeoutError:
-                admin.poll(0)
+                self.heed()
             refusal = self._remarks.latest
             if refusal is not None and tells_why(refusal):
                 raise KafkaException(refusal)
@@ -238,13 +243,13 @@ class TopicInspector:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
     def _failed(self, error: KafkaError) -> PublisherError:
-        if is_silence(error) and self._admin is not None:
+        if is_silence(error):
             # The request knows only that nobody answered.
-            self._admin.poll(0)
+            self.heed()
             error = self._remarks.latest or error
         return broker_error(error, config=self._config, attempt="describing the topic")
 
-    def _settings(self, admin: AdminClient, topics: Sequence[str]) -> dict[str, dict[str, str | None]]:
+    def _settings(self, topics: Sequence[str]) -> dict[str, dict[str, str | None]]:
         """The topics' settings; empty where DESCRIBE_CONFIGS is not allowed or not known.
 
         Raises:
@@ -254,14 +259,14 @@ class TopicInspector:
             return {}
         resources = {topic: ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics}
         try:
-            answers = admin.describe_configs(list(resources.values()), request_timeout=self._request_seconds)
+            answers = self._client().describe_configs(list(resources.values()), request_timeout=self._request_seconds)
         except KafkaException as error:
             raise self._failed(error.args[0]) from None
-        return {topic: self._entries(admin, answers[resource]) for topic, resource in resources.items()}
+        return {topic: self._entries(answers[resource]) for topic, resource in resources.items()}
 
-    def _entries(self, admin: AdminClient, answer: Future[Any]) -> dict[str, str | None]:
+    def _entries(self, answer: Future[Any]) -> dict[str, str | None]:
         try:
-            entries: dict[str, Any] = self._answer(admin, answer)
+            entries: dict[str, Any] = self._answer(answer)
         except KafkaException as error:
             # Anything else is an outage; to take the settings for unknown then would charge it to the rows.
             if error.args[0].code() not in _NOT_FOR_US:
@@ -287,7 +292,7 @@ def _facts(description: TopicDescription, settings: Mapping[str, str | None]) ->
         max_message_bytes=None if limit is None else int(limit),
         min_insync_replicas=None if insync is None else least,
         short=sum(
-            # Of a topic that has fewer replicas than that, brokers ask for as many as there are.
+            # Of a topic that has fewer replicas than that, brokers ask for as many as there are (Kafka 3.7 and later).
             partition.leader is None or len(partition.isr) < min(least, len(partition.replicas))
             for partition in described
         ),
