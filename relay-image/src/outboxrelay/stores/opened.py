@@ -68,7 +68,7 @@ class Opened:
     cleanup: Cleanup | None
     listener: Listener | None
     texts: Texts | None
-    open: Question | None = None
+    asked: Question | None = None
     removal: Removal | None = None
 
 

@@ -225,7 +225,7 @@ class PostgresStore:
         except psycopg.Error as error:
             raise self._lost(error, "looking at who writes to the table") from None
         self._ask(limit, held_keys=held_keys, held_ids=held_ids, in_flight=in_flight)
-        question = self._session().open
+        question = self._session().asked
         if question is not None:
             question.sweeping = sweeping
 
@@ -233,7 +233,7 @@ class PostgresStore:
         """See `OutboxStore.read`."""
         began = self._clock()
         session = self._session()
-        ahead = session.open is not None
+        ahead = session.asked is not None
         if not ahead:
             self.ask(limit=limit, held_keys=held_keys, held_ids=held_ids, in_flight=())
         while (batch := self._take(session)) is None:
@@ -259,9 +259,9 @@ class PostgresStore:
 
     def drop(self) -> None:
         """See `OutboxStore.drop`."""
-        if self._opened is not None and self._opened.open is not None:
+        if self._opened is not None and self._opened.asked is not None:
             self._receive(self._opened)
-            self._opened.open = None
+            self._opened.asked = None
 
     def _ask(
         self,
@@ -287,9 +287,9 @@ class PostgresStore:
         if session.listener is not None:
             session.listener.forget()
         refused = self._refused(session, session.statements.read(shape), parameters, "reading rows")
-        session.open = Question(limit=limit, weigh=weigh, answer=refused)
+        session.asked = Question(limit=limit, weigh=weigh, answer=refused)
         if refused is not None:
-            self._failed(session.open, refused)
+            self._failed(session.asked, refused)
 
     def _weighing(self, limit: int, *, exact: bool) -> tuple[Weigh, int]:
         """How to weigh the next rows, and how many of them to ask for."""
@@ -301,7 +301,7 @@ class PostgresStore:
 
     def _receive(self, session: Opened) -> None:
         """Wait for the answer to the open question, so that something else can be asked."""
-        question = session.open
+        question = session.asked
         if question is None or question.answer is not None:
             return
         began = self._clock()
@@ -319,12 +319,12 @@ class PostgresStore:
 
     def _make(self, session: Opened) -> None:
         """Make Python's rows of an answer that was received; what is wrong with it is for whoever takes it."""
-        if session.open is not None and not isinstance(session.open.answer, psycopg.Error):
+        if session.asked is not None and not isinstance(session.asked.answer, psycopg.Error):
             self._load(session)
 
     def _load(self, session: Opened) -> list[Row]:
         """The rows of the open question, once received; the first of them is the snapshot."""
-        question = session.open
+        question = session.asked
         if question is None or question.answer is None:
             raise RuntimeError("no question was asked")
         if isinstance(question.answer, psycopg.Error):
@@ -341,20 +341,20 @@ class PostgresStore:
     def _take(self, session: Opened) -> Batch | None:
         """The answer as a batch; None if the question has to be asked again, exactly."""
         self._receive(session)
-        if session.open is not None and isinstance(session.open.answer, psycopg.Error):
-            if isinstance(session.open.answer, _OF_A_ROW) and session.open.weigh != "not at all":
-                session.open = None
+        if session.asked is not None and isinstance(session.asked.answer, psycopg.Error):
+            if isinstance(session.asked.answer, _OF_A_ROW) and session.asked.weigh != "not at all":
+                session.asked = None
                 return None
             if session.removal is not None:
                 # It would end the session, and the removal with it. Once that is finished, the question is put again.
-                session.open = None
+                session.asked = None
                 return Batch(rows=[], complete=False)
         return self._batch(session)
 
     def _batch(self, session: Opened) -> Batch | None:
         """As `_take`, of an answer that was received."""
         rows = self._load(session)
-        question, session.open = session.open, None
+        question, session.asked = session.asked, None
         if question is None or not rows or rows[0].size != SNAPSHOT:
             raise RuntimeError("the read did not start with its snapshot")
         xmin = rows.pop(0).id
@@ -446,7 +446,7 @@ class PostgresStore:
     def rewind(self, row_id: int) -> None:
         """See `OutboxStore.rewind`."""
         self._floor.rewind(row_id)
-        question = None if self._opened is None else self._opened.open
+        question = None if self._opened is None else self._opened.asked
         if question is not None:
             question.rewound = row_id if question.rewound is None else min(row_id, question.rewound)
 
