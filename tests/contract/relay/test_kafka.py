@@ -420,12 +420,16 @@ def test_a_lack_of_in_sync_replicas_is_told_of_and_waited_for(tmp_path: Path) ->
                 WidePublisher(by_route, client_id="by route", examine_seconds=1.0),
             )
         ]
-        batch = [tuple.__new__(WideRow, (*row, topic.name.encode())) for row in rows(b"a", b"a")]
-        for publisher in publishers:
+        narrow = rows(b"a", b"a")
+        wide: list[Row] = [tuple.__new__(WideRow, (*row, topic.name.encode())) for row in narrow]
+        batches = [narrow, wide]
+        for publisher, batch in zip(publishers, batches, strict=True):
             publisher.open()
+            # To get to know the topic when its broker has just gone may fail.
+            assert send(publisher, batch) == [1, 2]
         cluster.stop(2)
-        publishers[0].publish([row.narrow for row in batch])
-        publishers[1].publish(batch)
+        for publisher, batch in zip(publishers, batches, strict=True):
+            publisher.publish(batch)
         for publisher in publishers:
             message = eventually(partial(short, publisher), seconds=60, what="a complaint about replicas")
             assert f"(topic {topic.name}): 2 of 2 partitions cannot take messages" in str(message)
