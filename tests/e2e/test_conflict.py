@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from tests.e2e.stage import REACT_SECONDS, Stage, condition, out_of_order, pair_status, written
+from tests.testbed.api import Object
 from tests.testbed.relays import topic
+from tests.testbed.services.eventually import eventually
 
 
 def test_ol_05_the_younger_waits_and_takes_over(stage: Stage) -> None:
@@ -76,3 +78,41 @@ def test_ol_05_the_relays_guard_what_names_cannot_tell(stage: Stage) -> None:
     stage.wait_ready("numbered")
     stage.write("aliased", rows=10, first=101)
     stage.wait_delivered("conflict.aliased", written(rows=110))
+
+
+def test_two_pairs_exchange_their_topics(stage: Stage) -> None:
+    """Each is to have what the other holds; rows of both arrive where they belong now, and in order."""
+    stage.create_table("exchanged")
+    for name in ("apples", "pears"):
+        stage.create_topic(f"exchange.{name}")
+
+    def topics(apples: str, pears: str) -> list[Object]:
+        return [
+            topic("apples", topic=f"exchange.{apples}", match=["apple"]),
+            topic("pears", topic=f"exchange.{pears}", match=["pear"]),
+        ]
+
+    stage.api.create(stage.relay("exchange", databases=[stage.database("exchanged")], topics=topics("apples", "pears")))
+    stage.wait_ready("exchange")
+    stage.write("exchanged", rows=10, route="apple")
+    stage.write("exchanged", rows=20, route="pear")
+    stage.wait_delivered("exchange.apples", written(rows=10))
+    stage.wait_delivered("exchange.pears", written(rows=20))
+
+    changed = {"spec": {"topics": topics("pears", "apples")}}
+    stage.api.merge("OutboxRelay", "exchange", changed, namespace=stage.namespace)
+    stage.wait_status(
+        "exchange",
+        lambda status: (
+            all(pair_status(status, database="exchanged", topic=name).get("ready") for name in ("apples", "pears"))
+            and status["observedGeneration"] == 2
+            and len(stage.relay_pods("exchange")) == 2
+        ),
+        what="both at their new topics",
+        seconds=2 * REACT_SECONDS,
+    )
+    stage.write("exchanged", rows=10, first=11, route="apple")
+    stage.write("exchanged", rows=20, first=21, route="pear")
+    eventually(lambda: stage.count("exchanged") == 0, seconds=REACT_SECONDS, what="an empty table")
+    assert len(stage.consume("exchange.pears")) == 30
+    assert len(stage.consume("exchange.apples")) == 30

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from outboxrelay.config import Match
+from outboxrelay.config import Match, RelayConfig
 from outboxrelay_operator.pairs import Key, Owner, Pair
 
 ServerId = tuple[str, int]
@@ -19,6 +19,9 @@ ServerId = tuple[str, int]
 
 TableId = tuple[str, int, str, str, str]
 """Server, port, database, schema and table."""
+
+Target = tuple[TableId, str]
+"""A table, and the topic its rows go to: relays of one pair at a time work on it, by a lock in the database."""
 
 
 def table_id(pair: Pair) -> TableId:
@@ -30,6 +33,19 @@ def table_id(pair: Pair) -> TableId:
 def table_ids(pair: Pair) -> frozenset[TableId]:
     """One for each host; of two pairs over the same table, reached by any same host, one at least is the same."""
     return frozenset((server, *table_id(pair)[1:]) for server in _servers(pair))
+
+
+def targets(pair: Pair) -> frozenset[Target]:
+    """What the relays of a pair lock, by each host that it is reached by."""
+    return frozenset((table, pair.topic.topic) for table in table_ids(pair))
+
+
+def targets_of(config: RelayConfig) -> frozenset[Target]:
+    """The same of relays that run with this configuration."""
+    database, table = config.database, config.table
+    place = (database.port, database.dbname, table.schema_, table.name)
+    servers = {_server(host, namespace=config.pair.namespace) for host in database.servers}
+    return frozenset(((server, *place), config.kafka.topic) for server in servers)
 
 
 def server_id(pair: Pair) -> ServerId:

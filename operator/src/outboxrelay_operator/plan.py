@@ -1,7 +1,7 @@
 """What should be changed for one OutboxRelay, decided from what was observed. Pure.
 
 A pair is blocked by a finding: then its Deployment is neither created nor changed, and one that exists goes on.
-Only a pair that lost a conflict, or left the spec, has its Deployment removed.
+Only a pair that lost a conflict, left the spec, or makes room for another one has its Deployment removed.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 
+from outboxrelay.config import ConfigError, parse
 from outboxrelay.wording import counted
 from outboxrelay_operator.api import KIND
 from outboxrelay_operator.api.spec import OutboxRelaySpec
 from outboxrelay_operator.conditions import Finding
-from outboxrelay_operator.conflicts import Claim
+from outboxrelay_operator.conflicts import Claim, Target, targets, targets_of
 from outboxrelay_operator.deployments import DeploymentState
 from outboxrelay_operator.desired.config_map import config_key, config_map
 from outboxrelay_operator.desired.deployment import RelayImage, deployment, mounted_config_key
@@ -56,6 +57,9 @@ class Plan:
     held: frozenset[str] = frozenset()
     """Deployments that keep their template until it is their turn; their count of pods is still followed."""
 
+    making_room: frozenset[str] = frozenset()
+    """Deployments that are deleted for another pair's sake, and made anew once they are gone."""
+
     def holding(self, names: Iterable[str]) -> Plan:
         """The same, but these Deployments are not applied."""
         held = frozenset(names)
@@ -79,10 +83,12 @@ def make_plan(
     image: RelayImage,
     scaled: Mapping[str, int] | None = None,
     network: NetworkRules | None = None,
+    neighbours: Iterable[Pair] = (),
 ) -> Plan:
     """`secrets` has every Secret that the spec names; None: it does not exist. Without it Secrets are not looked at.
 
-    `scaled` is what autoscaling says; without `network` there is no NetworkPolicy.
+    `scaled` is what autoscaling says; without `network` there is no NetworkPolicy. `neighbours` are the pairs of other
+    resources over the same tables.
     """
     spec = observed.spec
     if spec is None:
@@ -125,8 +131,10 @@ def make_plan(
                 image=image,
             )
     wanted = {pair.name for pair in observed.pairs} - lost.keys()
+    making_room = _making_room(observed, deployments, neighbours)
+    deployments = {name: body for name, body in deployments.items() if name not in making_room}
     unwanted = [
-        *_unwanted(observed, "Deployment", wanted),
+        *_unwanted(observed, "Deployment", wanted - making_room),
         *_unwanted(observed, "PodDisruptionBudget", wanted if may_have_several(spec) else frozenset()),
     ]
     if policy is None and _is_ours(observed, observed.shared.get("NetworkPolicy")):
@@ -146,6 +154,7 @@ def make_plan(
         unwanted=tuple(unwanted),
         blocked=blocked,
         replicas=replicas,
+        making_room=making_room,
     )
 
 
@@ -189,6 +198,38 @@ def _still_used(observed: Observed, *, wanted: Set[str], rolling: frozenset[str]
     }
     older = {key: text for key, text in data.items() if key.partition(".")[0] in kept} | named
     return older if sum(len(text) for text in older.values()) <= MAX_CONFIG_BYTES else named
+
+
+def _making_room(observed: Observed, wanted: Mapping[str, Object], neighbours: Iterable[Pair]) -> frozenset[str]:
+    """Pairs that are to leave a table or topic which another one is to have.
+
+    Pods are replaced once new ones are ready, and those get ready once nobody else's work where they are to: pairs that
+    exchange their topics would wait for each other for ever.
+    """
+    pairs = {pair.name: pair for pair in observed.pairs if pair.name in wanted}
+    left = {name: _left(observed, pair) for name, pair in pairs.items()}
+    if not any(left.values()):
+        return frozenset()
+    claimed = frozenset().union(*map(targets, [*pairs.values(), *neighbours]))
+    # What a pair leaves is none of what it is to have itself.
+    return frozenset(name for name, targets_left in left.items() if targets_left & claimed)
+
+
+def _left(observed: Observed, pair: Pair) -> frozenset[Target]:
+    """Where the pods of a pair work and are to work no more; nothing if they stay where they are."""
+    live, config_map = observed.deployments.get(pair.name), observed.config_map
+    if live is None or config_map is None or not _is_ours(observed, live):
+        return frozenset()
+    key = mounted_config_key(live)
+    text = (config_map.get("data") or {}).get(key)
+    if text is None or key == config_key(pair.name, observed.configs[pair.name]):
+        return frozenset()
+    try:
+        held = targets_of(parse(text, source=str(key)))
+    except ConfigError:
+        # Of another version of the operator, say: nobody knows.
+        return frozenset()
+    return frozenset() if held & targets(pair) else held
 
 
 def applied_digest(obj: Object) -> str | None:

@@ -162,6 +162,8 @@ class Reconciler:
         if any(finding.reason == "NameTaken" for finding in plan.blocked.values()):
             self.fleet.read_again(key, TAKEN_SECONDS)
             self.wake(key, TAKEN_SECONDS)
+        if plan.making_room:
+            self.wake(key, 0.0)
         if outcome.retry_at is not None:
             self.wake(key, max(0.0, outcome.retry_at - self.wall()))
         if outcome.error is not None:
@@ -196,6 +198,7 @@ class Reconciler:
             image=self.image,
             scaled=scaled,
             network=self.network,
+            neighbours=self.fleet.neighbours(key),
         )
         asked = self._asked.setdefault(key, Asked()).note(plan, observed)
         queued = unasked(plan, observed, asked)

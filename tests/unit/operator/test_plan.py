@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -11,7 +11,7 @@ from outboxrelay_operator.conflicts import Claim
 from outboxrelay_operator.credentials import secret_names
 from outboxrelay_operator.desired.network_policy import NetworkRules
 from outboxrelay_operator.observed import Observed, SecretState
-from outboxrelay_operator.pairs import Key, Owner, pairs_of
+from outboxrelay_operator.pairs import Key, Owner, Pair, pairs_of
 from outboxrelay_operator.plan import NOTHING, Plan, make_plan
 from tests.unit.operator.builders import IMAGE, KEY, SECRETS, live, observed, raw_database, raw_spec, raw_topic
 
@@ -27,8 +27,9 @@ def plan_of(
     lost: Mapping[str, Claim] | None = None,
     secrets: Mapping[str, SecretState | None] | None = SECRETS,
     network: NetworkRules | None = None,
+    neighbours: Sequence[Pair] = (),
 ) -> Plan:
-    return make_plan(seen, lost=lost or {}, secrets=secrets, image=IMAGE, network=network)
+    return make_plan(seen, lost=lost or {}, secrets=secrets, image=IMAGE, network=network, neighbours=neighbours)
 
 
 def deployed(seen: Observed) -> Observed:
@@ -334,3 +335,71 @@ class TestNetworkPolicy:
         plan = plan_of(seen)
         assert plan.unwanted == ()
         assert len(plan.deployments) == 2
+
+
+def routed(**topics: str) -> dict[str, object]:
+    """A spec of one database with a topic for each route."""
+    return raw_spec(topics=[raw_topic(name, topic=topic, match=[name]) for name, topic in topics.items()])
+
+
+def edited(before: dict[str, object], after: dict[str, object]) -> Observed:
+    """What is seen at the first look after an edit of a resource that runs."""
+    was, seen = deployed(observed(before)), observed(after)
+    seen.shared, seen.deployments, seen.budgets = was.shared, was.deployments, was.budgets
+    return seen
+
+
+def test_pairs_that_exchange_their_topics_make_room_for_each_other() -> None:
+    """Pods that are replaced one by one would wait for each other's locks for ever."""
+    seen = edited(routed(a="one", b="two", c="three"), routed(a="two", b="one", c="three"))
+    first, second, third = names(routed(a="two", b="one", c="three"))
+    plan = plan_of(seen)
+    assert plan.making_room == {first, second}
+    assert plan.unwanted == (("Deployment", first), ("Deployment", second))
+    assert list(plan.deployments) == [third]
+    del seen.deployments[first], seen.deployments[second]
+    plan = plan_of(seen)
+    assert (plan.making_room, plan.unwanted) == (frozenset(), ())
+    assert list(plan.deployments) == [first, second, third]
+
+
+def test_a_pair_that_leaves_a_topic_to_nobody_is_rolled() -> None:
+    plan = plan_of(edited(routed(a="one", b="two"), routed(a="three", b="two")))
+    assert (plan.making_room, plan.unwanted) == (frozenset(), ())
+    assert len(plan.deployments) == 2
+
+
+def test_a_pair_that_stays_where_it_is_is_rolled() -> None:
+    """Whoever else claims its topic is in conflict with it, which is another matter."""
+    before, after = routed(a="one"), routed(a="one") | {"format": "Debezium"}
+    other = pairs_of(Key("shop", "other"), OutboxRelaySpec.model_validate(routed(b="one")))
+    plan = plan_of(edited(before, after), neighbours=other)
+    assert (plan.making_room, plan.unwanted) == (frozenset(), ())
+
+
+def test_a_pair_makes_room_for_one_of_another_resource() -> None:
+    """Two resources may exchange topics too, by whatever name they know the server."""
+    databases = [raw_database(host="orders-db.shop.svc")]
+    other = pairs_of(Key("shop", "other"), OutboxRelaySpec.model_validate(routed(b="one") | {"databases": databases}))
+    seen = edited(routed(a="one"), routed(a="two"))
+    assert plan_of(seen, neighbours=other).making_room == set(names(routed(a="two")))
+    assert plan_of(seen).making_room == frozenset()
+
+
+def test_of_a_configuration_that_cannot_be_read_nothing_is_known() -> None:
+    seen = edited(routed(a="one", b="two"), routed(a="two", b="one"))
+    data = seen.shared["ConfigMap"]["data"]
+    seen.shared["ConfigMap"]["data"] = dict.fromkeys(data, '{"version": 2}')
+    assert plan_of(seen).making_room == frozenset()
+
+
+def test_who_waits_for_a_secret_takes_no_place() -> None:
+    """Its pods go on where they are, and nobody needs to make room for it yet."""
+    before = raw_spec(
+        databases=[raw_database()],
+        topics=[raw_topic("a", topic="one", match=["a"]), raw_topic("b", topic="two", match=["b"])],
+    )
+    after = routed(a="two", b="one")
+    seen = edited(before, after)
+    plan = plan_of(seen, secrets=SECRETS | {"orders-db": None})
+    assert (plan.making_room, plan.unwanted, dict(plan.deployments)) == (frozenset(), (), {})

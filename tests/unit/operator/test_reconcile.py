@@ -183,6 +183,34 @@ class TestStart:
         await after.measurer.close()
 
 
+class TestExchange:
+    """Two pairs of one table get each other's topic."""
+
+    async def test_both_are_made_anew_at_once(self, world: World) -> None:
+        """Replaced pod by pod they would wait for each other for ever."""
+
+        def routed(one: str, two: str) -> dict[str, Any]:
+            return raw_spec(topics=[raw_topic("a", topic=one, match=["a"]), raw_topic("b", topic=two, match=["b"])])
+
+        world.kube.put(Kind.OUTBOX_RELAY, relay(routed("one", "two")))
+        await world.passed()
+        names = sorted(world.applied("Deployment"))
+        world.kube.put(Kind.OUTBOX_RELAY, relay(routed("two", "one"), generation=2))
+        world.fleet.invalidate(KEY)
+        world.kube.writes.clear()
+        await world.passed()
+        assert (KEY, 0.0) in world.wakes
+        assert (sorted(world.kube_names(Kind.DEPLOYMENT)), world.applied("Deployment")) == ([], [])
+        await world.passed()
+        assert sorted(world.kube_names(Kind.DEPLOYMENT)) == names
+        assert (
+            sorted(name for verb, kind, name in world.kube.writes if (verb, kind) == ("delete", "Deployment")) == names
+        )
+        world.kube.writes.clear()
+        await world.passed()
+        assert [write for write in world.kube.writes if write[1] == "Deployment"] == []
+
+
 class TestBurst:
     """A thousand resources are created at once: what they want comes before what there is to report."""
 
