@@ -187,6 +187,40 @@ def test_a_full_sweep_finds_what_lies_below_the_floor(database: Database, make_s
     assert ids(read(store)) == [2]
 
 
+@pytest.mark.parametrize(
+    "begin", ["alter table outbox alter id restart", "truncate outbox restart identity", "a new table"]
+)
+def test_rows_of_a_sequence_that_begins_anew_wait_for_one_sweep_and_not_for_one_each(
+    database: Database, make_store: MakeStore, begin: str
+) -> None:
+    now = 0.0
+
+    def clock() -> float:
+        nonlocal now
+        now += 0.2
+        return now
+
+    store = make_store(database, clock=clock, tuning={"full_sweep_seconds": 60.0})
+    for _ in range(3):
+        fill(database, 20)
+        store.settle(ids(read(store)))
+    read(store)
+    if begin == "a new table":
+        begin = "alter table outbox rename to before; create table outbox (like before including all)"
+    database.execute(begin)
+    fill(database, 1)
+    assert ids(read(store)) == []
+    now += 61.0
+    assert ids(read(store)) == [1]
+    store.settle([1])
+    for number in range(2, 30):
+        fill(database, 1)
+        assert ids(read(store)) == [number]
+        store.settle([number])
+        assert ids(read(store)) == []
+    assert read(store).complete
+
+
 def test_sweeps_over_many_dead_rows_are_rarer_also_while_rows_keep_coming(
     database: Database, make_store: MakeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

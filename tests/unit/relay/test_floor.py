@@ -82,6 +82,42 @@ def test_an_idle_relay_returns_to_its_floor_after_a_sweep_or_a_rewind() -> None:
         assert floor.value == 50
 
 
+def test_what_is_found_below_takes_the_floor_down_with_it() -> None:
+    """A sequence that begins anew goes on from there, and its rows must not all wait for the next sweep."""
+    floor = settled((100, 50))
+    floor.read(xmin=100, last_id=None, complete=True)
+    floor.observed(highest_id=60, own_xid=110, writers=())
+    floor.look_below()
+    assert floor.start < 1
+    floor.found_below([1, 2, 70])
+    floor.read(xmin=200, last_id=70, complete=True)
+    assert floor.value == 2
+    floor.observed(highest_id=3, own_xid=120, writers=())
+    floor.read(xmin=200, last_id=None, complete=True)
+    assert floor.value == 3
+
+
+def test_a_look_below_that_finds_nothing_changes_nothing() -> None:
+    floor = settled((100, 50))
+    floor.read(xmin=100, last_id=None, complete=True)
+    for found in ([], [51]):
+        floor.look_below()
+        assert floor.looks_below()
+        floor.found_below(found)
+        assert not floor.looks_below()
+        floor.read(xmin=100, last_id=None, complete=True)
+        assert floor.value == 50
+
+
+def test_what_a_sweep_finds_was_expected() -> None:
+    """The rows of lanes that were left out, for example: those of others go on above."""
+    floor = settled((100, 50))
+    floor.read(xmin=100, last_id=None, complete=True)
+    floor.look_below()
+    floor.sweep()
+    assert not floor.looks_below()
+
+
 def test_every_id_can_be_read() -> None:
     floor = settled((100, 2**63 - 1))
     assert floor.start == -(2**63)
@@ -207,9 +243,11 @@ def _simulate(rng: random.Random) -> None:
             continue
         limit = rng.choice((1, 3, 50))
         batch = sorted(row for row in server.visible if row > floor.value)[:limit]
+        if floor.looks_below():
+            floor.found_below(batch)
         floor.read(xmin=server.xmin(), last_id=batch[-1] if batch else None, complete=len(batch) < limit)
         if rng.random() < 0.05:
-            floor.sweep()
+            rng.choice((floor.sweep, floor.look_below))()
         if batch and rng.random() < 0.15:
             floor.rewind(batch[0])
         elif batch:

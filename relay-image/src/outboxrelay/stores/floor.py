@@ -18,14 +18,15 @@ plain insert is held up in it once in some ten thousand rows.
 The snapshot's xmax will not do: it is only the latest completed xid plus one, and running transactions lie above it.
 
 What the caller was given but did not settle must be handed back (`rewind`). One gap remains: rows with ids that were
-drawn without the table's lock, by calling nextval or by somebody's own making. A full sweep from the true start closes
-it within its interval; that is what `sweep` is for.
+drawn without the table's lock, by calling nextval or by somebody's own making, and those of a sequence that begins
+anew. A full sweep from the true start closes it within its interval; that is what `look_below` is for. What it finds
+takes the floor down with it: of a sequence that has begun anew the next ids are those above.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 NONE = -(2**63) - 1
@@ -52,6 +53,7 @@ class Floor:
         self._stride = 1
         self._skipped = 0
         self._proven = NONE
+        self._below = NONE
         self.value = NONE
 
     def reset(self) -> None:
@@ -60,6 +62,7 @@ class Floor:
         self._stride = 1
         self._skipped = 0
         self._proven = NONE
+        self._below = NONE
         self.value = NONE
 
     @property
@@ -69,7 +72,30 @@ class Floor:
 
     def sweep(self) -> None:
         """Let the next read start at the true start; what is known about transactions stays known."""
+        self._below = NONE
         self.value = NONE
+
+    def look_below(self) -> None:
+        """As `sweep`, although nobody expects anything up to where the floor is: see `found_below`."""
+        self._below = max(self._below, self.value)
+        self.value = NONE
+
+    def looks_below(self) -> bool:
+        """Whether the next read to be taken into account is one that nobody expects anything of."""
+        return self._below != NONE
+
+    def found_below(self, ids: Iterable[int]) -> None:
+        """Go on from the highest of the ids that nobody expected, if there are any; what follows may lie there, too.
+
+        `ids` are those that the read returned, of which `read` is to be told next.
+        """
+        below, self._below = self._below, NONE
+        highest = max((each for each in ids if each <= below), default=None)
+        if highest is not None:
+            self._history.clear()
+            self._stride = 1
+            self._skipped = 0
+            self._proven = highest
 
     def rewind(self, row_id: int) -> None:
         """Let the next read start no later than at `row_id`."""

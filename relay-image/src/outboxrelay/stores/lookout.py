@@ -51,7 +51,7 @@ class Lookout:
         now = self._clock()
         if now - self._swept_at < self._sweep_interval:
             return False
-        self._floor.sweep()
+        self._floor.look_below()
         self._swept_at = now
         self._sweep_interval = self._full_sweep
         return True

@@ -367,6 +367,8 @@ class PostgresStore:
         self._weighed(question, rows, within=within, complete=complete)
         if not rows and not within:
             return None
+        if self._floor.looks_below():
+            self._floor.found_below(row.id for row in rows)
         self._floor.read(xmin=xmin, last_id=rows[-1].id if rows else None, complete=complete)
         if question.rewound is not None:
             self._floor.rewind(question.rewound)
