@@ -260,6 +260,20 @@ async def test_a_fault_of_the_table_is_named(
     assert f"{database.host}:{database.port}" in error.message
 
 
+async def test_domains_are_what_lies_below_them(database: Database) -> None:
+    """As for the relay, which reads such tables."""
+    database.execute("create domain number as bigint")
+    database.execute("create domain serial_number as number check (value > 0)")
+    database.execute("create domain moment as timestamptz")
+    database.execute(
+        "create table numbered (id serial_number primary key, aggregatetype text, aggregateid text, type text,"
+        " payload text, at moment default now())"
+    )
+    database.execute("insert into numbered (id, aggregateid) values (7, 'k')")
+    [pair] = pairs(database, table={"name": "numbered", "columns": {"createdAt": "at"}})
+    assert (await look(pair, database)).counted == 1
+
+
 async def test_a_created_at_that_is_no_time_is_named(database: Database) -> None:
     [pair] = pairs(database, **columns(createdAt="headers"))
     assert (await refusal(pair, database)).reason == "ColumnUnsupported"

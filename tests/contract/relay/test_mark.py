@@ -105,13 +105,14 @@ def test_the_reason_is_written_once_and_cleared_when_the_row_was_sent(
     assert database.execute("select status, error from outbox") == [("sent", None)]
 
 
-@pytest.mark.parametrize("kind", ["varchar(20)", "brief"])
+@pytest.mark.parametrize("kind", ["varchar(20)", "brief", "briefer"])
 def test_as_much_of_the_reason_is_written_as_the_column_holds(
     database: Database, make_store: MakeStore, kind: str
 ) -> None:
     """PostgreSQL refuses a longer one."""
     prepare_policy(database, "mark-status")
     database.execute("create domain brief as varchar(20)")
+    database.execute("create domain briefer as brief")
     database.execute(f"alter table outbox alter error type {kind}")
     fill(database, 1)
     store = make_store(database, retention=MARK_STATUS)

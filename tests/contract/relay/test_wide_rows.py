@@ -34,8 +34,9 @@ TEXTS: dict[str, tuple[str, bytes]] = {
     "mood": ("so so", b"so so"),
     "positive": ("5", b"5"),
     "label": ("x", b"x"),
+    "nickname": ("x", b"x"),
 }
-"""Type to a literal and the bytes that it becomes, wherever text is wanted. The last three are an enum and domains."""
+"""Type to a literal and the bytes that it becomes, wherever text is wanted. The last are an enum and domains."""
 
 KEYS = TEXTS | {"bytea": ("\\x00ff", b"\x00\xff")}
 
@@ -46,6 +47,7 @@ PAYLOADS: dict[str, tuple[str, bytes]] = {
     "jsonb": ('{"b" : 1.10,  "a":2, "a":3}', b'{"a": 3, "b": 1.10}'),
     "bytea": ("\\x00ff0a", b"\x00\xff\n"),
     "document": ('{"n" : 1}', b'{"n": 1}'),
+    "letter": ('{"n" : 1}', b'{"n": 1}'),
 }
 
 
@@ -57,6 +59,8 @@ def table(database: Database) -> Database:
         connection.execute("create domain positive as integer check (value > 0)")
         connection.execute("create domain label as varchar(10)")
         connection.execute("create domain document as jsonb")
+        connection.execute("create domain nickname as label check (value <> '')")
+        connection.execute("create domain letter as document")
         connection.execute("create extension citext")
     return database
 

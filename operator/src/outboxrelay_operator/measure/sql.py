@@ -11,6 +11,7 @@ from typing import Any, Final
 from psycopg import sql
 from psycopg.abc import AdaptContext
 
+from outboxrelay.basetype import BASE_TYPE
 from outboxrelay_operator.api.retention import Mark
 from outboxrelay_operator.pairs import Pair
 
@@ -26,7 +27,7 @@ ID_TYPES: Final = frozenset({"smallint", "integer", "bigint"})
 TIME_TYPES: Final = frozenset({"timestamp with time zone"})
 """Without a time zone nobody can tell how old a row is."""
 
-INSPECT: Final = """
+INSPECT: Final = f"""
 SELECT has_schema_privilege(n.oid, 'USAGE'),
        has_any_column_privilege(c.oid, 'SELECT'),
        EXISTS (
@@ -35,8 +36,9 @@ SELECT has_schema_privilege(n.oid, 'USAGE'),
              -- Where rows that were sent stay, an index of all rows leads over all of them.
              AND (i.indpred IS NOT NULL) = %(partial)s
        ),
-       (SELECT json_object_agg(a.attname, format_type(a.atttypid, NULL))
-        FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
+       (SELECT json_object_agg(a.attname, format_type(under.oid, NULL))
+        FROM pg_attribute a CROSS JOIN LATERAL {BASE_TYPE} AS under
+        WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
        current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
            -- Since PostgreSQL 16.
            - coalesce(current_setting('reserved_connections', true)::int, 0),
@@ -45,7 +47,7 @@ SELECT has_schema_privilege(n.oid, 'USAGE'),
        current_user::text
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = %(schema)s AND c.relname = %(table)s AND c.relkind IN ('r', 'p', 'f', 'v', 'm')
-"""
+"""  # noqa: S608  of constants
 """The catalogues can be read without any grant on the table."""
 
 

@@ -12,6 +12,7 @@ import psycopg
 from psycopg import errors, sql
 from psycopg.types.numeric import Int8
 
+from outboxrelay.basetype import BASE_TYPE
 from outboxrelay.config import RelayConfig
 from outboxrelay.extras import Role, extras_of
 from outboxrelay.ports import StoreError
@@ -30,22 +31,21 @@ from outboxrelay.stores.sql import (
     TEXT_TYPES,
 )
 
-_COLUMNS = """
+_COLUMNS = f"""
 SELECT a.attname,
        CASE WHEN base.typtype = 'e' THEN 'enum'
             -- Whatever schema the extension is in, and whether the session looks there.
             WHEN base.typname = 'citext' AND base.typtype = 'b' THEN 'citext'
             ELSE format_type(base.oid, NULL) END,
        n.nspname, base.typname,
-       -- The length is stored with four bytes added, of a domain with the domain.
-       CASE WHEN base.oid = 'varchar'::regtype
-            THEN nullif(greatest(a.atttypmod, CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE -1 END), -1) - 4 END
+       -- The length is stored with four bytes added.
+       CASE WHEN base.oid = 'varchar'::regtype THEN nullif(under.typmod, -1) - 4 END
 FROM pg_attribute a
-JOIN pg_type t ON t.oid = a.atttypid
-JOIN pg_type base ON base.oid = CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END
+CROSS JOIN LATERAL {BASE_TYPE} AS under
+JOIN pg_type base ON base.oid = under.oid
 JOIN pg_namespace n ON n.oid = base.typnamespace
 WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped
-"""
+"""  # noqa: S608  of constants
 
 DEBEZIUM_KEY_TYPES: Final = tuple(kind for kind in KEY_TYPES if kind not in ("character", "bytea", "numeric"))
 """Types whose text is what Kafka Connect's StringConverter makes of Debezium's value."""
