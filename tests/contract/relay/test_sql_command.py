@@ -302,3 +302,20 @@ def test_a_table_that_a_crash_empties_is_found(database: Database, tmp_path: Pat
     assert "-- make it LOGGED: this rewrites the table and locks it meanwhile\nALTER TABLE" in script
     run(database, script)
     assert "UNLOGGED" not in setup.for_what_is_missing(config, role=database.user)
+
+
+def test_a_login_that_acts_as_another_role_needs_no_rights_of_its_own(database: Database, tmp_path: Path) -> None:
+    """Logins that are made for a while, as Vault does, act as the role that stays, and may inherit nothing from it."""
+    lasting, passing = new_login(database), new_login(database)
+    database.execute(f"alter role {passing.user} noinherit; grant {lasting.user} to {passing.user}")
+    database.execute(f"alter role {passing.user} set role = {lasting.user}")
+    config = config_of(tmp_path, passing)
+    script = setup.for_what_is_missing(config, role=None)
+    assert (lasting.user in script, passing.user in script) == (True, False)
+    run(database, script)
+    assert [finding for finding in examine_database(config) if finding.level == "error"] == []
+    store = PostgresStore(config)
+    try:
+        store.open()
+    finally:
+        store.close()

@@ -16,7 +16,7 @@ from outboxrelay.stores.columns import Name
 from outboxrelay.stores.errors import place, translate
 from outboxrelay.stores.holders import holding_vacuum_back, locking, sees_all_sessions, words
 from outboxrelay.stores.policy import policy_of
-from outboxrelay.stores.session import connect
+from outboxrelay.stores.session import acting_user, connect
 from outboxrelay.stores.sql import Statements
 from outboxrelay.stores.table import inspect, table_oid
 from outboxrelay.wording import counted
@@ -85,7 +85,7 @@ def measure(config: RelayConfig, *, count_limit: int = COUNT_LIMIT) -> Lag:
                 newest_id=newest_id,
                 holding_vacuum_back=tuple(holding_vacuum_back(connection, at_least=1.0, limit=5)),
                 locking=() if oid is None else tuple(locking(connection, oid)),
-                sees_all_sessions=sees_all_sessions(connection, role=connection.info.user),
+                sees_all_sessions=sees_all_sessions(connection, role=acting_user(connection)),
             )
         except psycopg.Error as error:
             raise translate(error, config=config, attempt="measuring the backlog") from None

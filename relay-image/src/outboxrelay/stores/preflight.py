@@ -20,7 +20,7 @@ from outboxrelay.stores.locks import examine_locks
 from outboxrelay.stores.mark_preflight import examine_mark
 from outboxrelay.stores.match_preflight import examine_match
 from outboxrelay.stores.policy import policy_of
-from outboxrelay.stores.session import Connection, connect
+from outboxrelay.stores.session import Connection, acting_user, connect
 from outboxrelay.stores.standing import standing
 from outboxrelay.stores.table import (
     LANE_REMEDY,
@@ -116,7 +116,7 @@ def examine_table(
         psycopg.Error: the catalog could not be read.
     """
     table = config.table.qualified
-    role = user or connection.info.user
+    role = user or acting_user(connection)
     oid = table_oid(connection, config)
     if oid is None:
         return [

@@ -20,7 +20,7 @@ from psycopg import errors, sql
 from outboxrelay.config import RelayConfig
 from outboxrelay.stores.errors import raised_by_function
 from outboxrelay.stores.keep import SENT_AT, sent_table
-from outboxrelay.stores.session import Connection, wait_briefly
+from outboxrelay.stores.session import Connection, acting_user, wait_briefly
 from outboxrelay.stores.table import ROW_SECURITY_REMEDY
 
 _SHAPE: Final = """
@@ -193,7 +193,7 @@ class Retirement:
             raise
 
     def _due(self, connection: Connection) -> list[Partition]:
-        return [each for each in partitions(connection, self._config, user=connection.info.user) if each.due]
+        return [each for each in partitions(connection, self._config, user=acting_user(connection)) if each.due]
 
     def _about(self, shape: Shape, due: Sequence[Partition]) -> str | None:
         name = sent_table(self._config)

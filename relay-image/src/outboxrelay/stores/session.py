@@ -242,6 +242,16 @@ def _settle_in(connection: Connection, config: RelayConfig) -> None:
     _set(connection, settings, until_the_end_of="session")
 
 
+def acting_user(connection: psycopg.Connection[Any]) -> str:
+    """Whose rights the session has: by ALTER ROLE ... SET role it may be another one's than that of the login.
+
+    Raises:
+        psycopg.Error: the server could not be asked.
+    """
+    row = connection.execute("SELECT current_user").fetchone()
+    return connection.info.user if row is None else str(row[0])
+
+
 def wait_briefly(connection: Connection) -> None:
     """Let no statement of the open transaction wait long for a lock, or be slow.
 

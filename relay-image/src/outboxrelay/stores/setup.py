@@ -12,7 +12,7 @@ from outboxrelay.stores import ddl
 from outboxrelay.stores.errors import translate
 from outboxrelay.stores.holders import sees_all_sessions
 from outboxrelay.stores.preflight import examine_table
-from outboxrelay.stores.session import connect, read_secret
+from outboxrelay.stores.session import acting_user, connect, read_secret
 
 
 def relay_user(config: RelayConfig) -> str:
@@ -31,19 +31,22 @@ def for_new_table(config: RelayConfig, *, role: str) -> str:
     return "\n".join([heading, *statements]) + "\n"
 
 
-def for_what_is_missing(config: RelayConfig, *, role: str) -> str:
+def for_what_is_missing(config: RelayConfig, *, role: str | None) -> str:
     """The script for what the table in the database lacks, or for the whole table if there is none.
+
+    `role`: who is to have the grants; None: whose rights the relay's session has.
 
     Raises:
         StoreError: the database cannot be asked.
     """
     with connect(config) as connection:
         try:
-            found = examine_table(connection, config, user=role)
-            sees_all = sees_all_sessions(connection, role=role)
+            user = role or acting_user(connection)
+            found = examine_table(connection, config, user=user)
+            sees_all = sees_all_sessions(connection, role=user)
         except psycopg.Error as error:
             raise translate(error, config=config, attempt="looking at the table") from None
-    return script(config, found, extra=() if sees_all else ddl.optional_grants(role=role))
+    return script(config, found, extra=() if sees_all else ddl.optional_grants(role=user))
 
 
 def script(config: RelayConfig, found: Iterable[Finding], *, extra: Iterable[str] = ()) -> str:

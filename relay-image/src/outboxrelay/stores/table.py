@@ -21,7 +21,7 @@ from outboxrelay.stores.errors import place
 from outboxrelay.stores.keep import moved_columns, sent_table
 from outboxrelay.stores.lane_column import disagreement
 from outboxrelay.stores.mark import TIME_TYPES
-from outboxrelay.stores.session import Connection, wait_briefly
+from outboxrelay.stores.session import Connection, acting_user, wait_briefly
 from outboxrelay.stores.sql import (
     EXTRA_HEADER_TYPES,
     HEADER_TYPES,
@@ -269,13 +269,13 @@ def inspect(connection: psycopg.Connection[Any], config: RelayConfig) -> dict[st
     if missing:
         raise StoreError(
             "PermissionDenied",
-            f"user {connection.info.user} may not do what the relay does ({place(config)}); {'; '.join(missing)}",
+            f"user {acting_user(connection)} may not do what the relay does ({place(config)}); {'; '.join(missing)}",
         )
     if row_security(connection, oid):
         raise StoreError(
             "PermissionDenied",
-            f"row-level security applies to user {connection.info.user} ({place(config)}): rows may be hidden from the"
-            f" relay or be sent for ever; {ROW_SECURITY_REMEDY}",
+            f"row-level security applies to user {acting_user(connection)} ({place(config)}): rows may be hidden from"
+            f" the relay or be sent for ever; {ROW_SECURITY_REMEDY}",
         )
     wrong = disagreement(connection, config, oid, types=types)
     if wrong is not None:
@@ -342,7 +342,7 @@ def missing_privileges(
         "columns": _read_columns(connection, config),
         "changed": changed_columns(config),
         "deletes": deletes(config),
-        "user": user or connection.info.user,
+        "user": user or acting_user(connection),
         "schema": config.table.schema_,
         "sent": sent_table(config) if config.retention.policy == "Keep" else None,
         "sent_privileges": sent_privileges(config),
