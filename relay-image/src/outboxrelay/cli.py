@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import logging
+import math
 import os
 import random
 import socket
@@ -13,7 +15,7 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TextIO
 
 from outboxrelay import logs, preflight
 from outboxrelay.config import ConfigError, RelayConfig, digest, parse
@@ -36,6 +38,9 @@ _log = logging.getLogger(__name__)
 EXIT_OK: Final = 0
 EXIT_FINDINGS: Final = 1
 EXIT_CONFIG: Final = 2
+EXIT_OUTPUT: Final = 3
+"""The result could not be written: it is unknown to whoever asked."""
+
 EXIT_ENDED: Final = 130
 """As shells say of a command that was ended by Ctrl-C."""
 
@@ -77,7 +82,7 @@ def main(arguments: Sequence[str], *, stop: StopSignal) -> int:
     sql_parser.add_argument("--new", action="store_true", help="a whole new table, without asking the database")
     sql_parser.add_argument("--role", metavar="NAME", help="the relay's user, if not the one of the configuration")
     drain_parser.add_argument(
-        "--timeout", type=float, metavar="SECONDS", help="give up after so long, with exit code 1; default: never"
+        "--timeout", type=_seconds, metavar="SECONDS", help="give up after so long, with exit code 1; default: never"
     )
     options = parser.parse_args(arguments)
     # What libpq would take from the environment must come from the configuration alone.
@@ -86,11 +91,56 @@ def main(arguments: Sequence[str], *, stop: StopSignal) -> int:
     try:
         return _command(options, stop)
     except ConfigError as error:
-        sys.stderr.write(f"{error}\n")
+        _complain(str(error))
         return EXIT_CONFIG
     except StoreError as error:
-        sys.stderr.write(f"{error.reason}: {error.message}\n")
+        _complain(f"{error.reason}: {error.message}")
         return EXIT_FINDINGS
+    except _OutputError as error:
+        _complain(f"cannot write the result: {error}")
+        return EXIT_OUTPUT
+
+
+class _OutputError(Exception):
+    """Nobody takes what is to be printed; the message says why."""
+
+
+def _tell(text: str) -> None:
+    """Print a result.
+
+    Raises:
+        _OutputError: it was not written, or not all of it.
+    """
+    output: TextIO | None = sys.stdout
+    if output is None:
+        raise _OutputError("standard output is closed")
+    try:
+        output.write(text)
+        output.flush()
+    except OSError as error:
+        # Else Python tries to write the rest once more when it ends, and complains.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())
+        raise _OutputError(error.strerror) from None
+
+
+def _complain(text: str) -> None:
+    """Print what went wrong, if anybody listens."""
+    output: TextIO | None = sys.stderr
+    if output is not None:
+        with contextlib.suppress(OSError):
+            output.write(f"{text}\n")
+            output.flush()
+
+
+def _seconds(text: str) -> float:
+    """A time that can be waited for."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not (math.isfinite(seconds) and seconds >= 0):
+        raise argparse.ArgumentTypeError("must be a number of seconds, 0 or more")
+    return seconds
 
 
 def _command(options: argparse.Namespace, stop: StopSignal) -> int:
@@ -127,15 +177,17 @@ def _check(path: Path, *, as_json: bool) -> int:
     config = read_config(path).config
     logs.configure(style="text", level="error", pair=config.pair.name)
     found = preflight.run(config)
-    sys.stdout.write(found.model_dump_json(indent=2) + "\n" if as_json else found.text())
+    _tell(found.model_dump_json(indent=2) + "\n" if as_json else found.text())
     return EXIT_OK if found.ok else EXIT_FINDINGS
 
 
 def _sql(path: Path, *, new: bool, role: str | None) -> int:
     config = read_config(path).config
     logs.configure(style="text", level="error", pair=config.pair.name)
-    user = role or setup.relay_user(config)
-    sys.stdout.write(setup.for_new_table(config, role=user) if new else setup.for_what_is_missing(config, role=user))
+    if new:
+        _tell(setup.for_new_table(config, role=role or setup.relay_user(config)))
+    else:
+        _tell(setup.for_what_is_missing(config, role=role))
     return EXIT_OK
 
 
@@ -143,7 +195,7 @@ def _lag(path: Path, *, as_json: bool) -> int:
     config = read_config(path).config
     logs.configure(style="text", level="error", pair=config.pair.name)
     found = lag.measure(config)
-    sys.stdout.write(found.model_dump_json(indent=2) + "\n" if as_json else found.text())
+    _tell(found.model_dump_json(indent=2) + "\n" if as_json else found.text())
     return EXIT_OK
 
 
@@ -161,7 +213,7 @@ def _drain(path: Path, stop: StopSignal, *, within_seconds: float | None) -> int
     stop.set()
     thread.join()
     if watch.empty:
-        sys.stdout.write(
+        _tell(
             f"drained: no row of {config.table.qualified} waits for {config.kafka.topic}"
             f" ({status.sent_rows} sent by this process)\n"
         )
@@ -169,7 +221,7 @@ def _drain(path: Path, stop: StopSignal, *, within_seconds: float | None) -> int
     why = f"; {counted(status.parked_total, 'row is', 'rows are')} parked" if status.parked_total else ""
     if status.last_error is not None:
         why += f"; the last error: {status.last_error.message}"
-    sys.stderr.write(f"not drained: ended while rows of {config.table.qualified} wait{why}\n")
+    _complain(f"not drained: ended while rows of {config.table.qualified} wait{why}")
     return EXIT_FINDINGS
 
 

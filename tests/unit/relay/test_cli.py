@@ -1,7 +1,8 @@
 """The command line: exit codes, the wait for the right configuration, the environment, and the stop request.
 
 Covered of the stop request: it comes while the main thread is in a call that does not come back, while nobody takes
-the log, and to commands that wait for nothing but answers; there may be many descriptors.
+the log, and to commands that wait for nothing but answers; there may be many descriptors. And that nobody takes what
+is printed.
 """
 
 from __future__ import annotations
@@ -218,7 +219,7 @@ def test_rr_10_it_ends_although_nobody_takes_its_log(tmp_path: Path) -> None:
         os.close(writer)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("command", ["check", "lag", "sql"])
 def test_commands_that_wait_for_an_answer_can_be_ended(tmp_path: Path, command: str, number: signal.Signals) -> None:
     """Ctrl-C, say, while the database does not answer."""
@@ -241,6 +242,63 @@ def test_commands_that_wait_for_an_answer_can_be_ended(tmp_path: Path, command: 
         finally:
             process.kill()
             process.communicate()
+
+
+@pytest.mark.parametrize("redirection", [">/dev/full", ">&-", "| true", "2>&- >&-"])
+def test_a_result_that_cannot_be_written_is_told(tmp_path: Path, redirection: str) -> None:
+    """Not by a traceback, nor as success, nor as a finding."""
+    command = f"exec {sys.executable} -m outboxrelay sql --new --config {write_config(tmp_path)}"
+    if redirection == "| true":
+        reader, writer = os.pipe()
+        os.close(reader)
+        redirection = f">&{writer}"
+    else:
+        writer = os.open(os.devnull, os.O_WRONLY)
+    try:
+        ended = subprocess.run(
+            ["bash", "-c", f"{command} {redirection}"],
+            stderr=subprocess.PIPE,
+            text=True,
+            pass_fds=[writer],
+            timeout=60,
+            check=False,
+        )
+    finally:
+        os.close(writer)
+    assert ended.returncode == cli.EXIT_OUTPUT
+    assert "Traceback" not in ended.stderr
+    assert ("cannot write the result: " in ended.stderr) == ("2>&-" not in redirection)
+
+
+@pytest.mark.parametrize("given", ["-1", "nan", "inf", "1e999", "soon", ""])
+def test_a_time_that_cannot_be_waited_for_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], given: str
+) -> None:
+    """Compared with any time, NaN has not come yet: it would be waited for for ever."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["drain", "--config", str(write_config(tmp_path)), f"--timeout={given}"], stop=StopSignal())
+    assert ended.value.code == cli.EXIT_CONFIG
+    assert "0 or more" in capsys.readouterr().err
+
+
+def test_who_ignores_a_lost_terminal_goes_on_ignoring_it() -> None:
+    """As nohup has it."""
+    shown = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import signal, sys, outboxrelay.__main__ as entry\n"
+            "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+            "sys.argv[1:] = ['--help']\n"
+            "try: entry.main()\n"
+            "except SystemExit: print(signal.getsignal(signal.SIGHUP) == signal.SIG_IGN)",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert shown.stdout.splitlines()[-1] == "True"
 
 
 def test_descriptors_of_any_number_are_waited_for() -> None:
