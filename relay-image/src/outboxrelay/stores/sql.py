@@ -275,7 +275,8 @@ class Statements:
         """Whether the texts of a row are larger by far than what was reckoned."""
         made = {"p": "payload", "h": "headers"}
         texts = [
-            sql.SQL("coalesce(octet_length({}), 0)::int8").format(Name(made[alias]))
+            # A json payload travels as such, and of a json octets are not counted.
+            sql.SQL("coalesce(octet_length({}::text), 0)::int8").format(Name(made[alias]))
             for alias, name in roles.items()
             if self._weighed(name)
         ]
