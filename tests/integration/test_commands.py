@@ -92,3 +92,33 @@ def test_status_names_the_session_that_holds_vacuum_back(pair: Pair, postgres: L
         assert report.held_back_by is not None
         assert report.held_back_by.database == pair.database.dbname
     relay.await_report(lambda report: report.held_back_by is None, what="the end of it")
+
+
+def test_bench_writes_what_relays_carry(pair: Pair, kafka: LocalKafka) -> None:
+    pair.database.execute(f"grant insert on outbox to {pair.config.database.credentials.username_file.read_text()}")
+    pair.relay().await_ready()
+    options = ("--rate", "0", "--seconds", "1", "--writers", "2", "--keys", "10", "--transaction-rows", "20")
+    done = command(pair.config, pair.directory, "bench", "--json", "--payload-bytes", "1000", *options)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["rows"] == found["transactions"] * 20 > 0
+    assert found["none_waits_after_seconds"] is not None
+    messages = read_all(kafka, pair.topic)
+    assert len(messages) == found["rows"]
+    assert {message.key for message in messages} == {f"bench-{number}".encode() for number in range(10)}
+
+
+def test_bench_tells_that_nobody_carries_its_rows(pair: Pair) -> None:
+    user = pair.config.database.credentials.username_file.read_text()
+    refused = command(pair.config, pair.directory, "bench")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert f"user {user} may not write rows" in refused.stderr
+    pair.database.execute(f"grant insert on outbox to {user}")
+    options = ("--rate", "5", "--seconds", "1", "--wait", "1")
+    done = command(pair.config, pair.directory, "bench", *options)
+    assert done.returncode == 1
+    assert "rows waited still when the bench ended" in done.stdout
+    assert pair.pending() == 5
+    unwatched = command(pair.config, pair.directory, "bench", *options[:-1], "0")
+    assert unwatched.returncode == 0
+    assert "not looked at" in unwatched.stdout

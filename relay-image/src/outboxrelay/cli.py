@@ -1,4 +1,4 @@
-"""The command line: `outboxrelay run|check|sql|lag|drain --config FILE`, and the wiring of the parts."""
+"""The command line: `outboxrelay run|check|sql|lag|drain|bench --config FILE`, and the wiring of the parts."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Final, NamedTuple, TextIO
+from typing import Final, NamedTuple, TextIO, TypeVar
 
-from outboxrelay import logs, preflight
+from outboxrelay import loading, logs, preflight
 from outboxrelay.config import ConfigError, RelayConfig, digest, parse
 from outboxrelay.draining import Watch
 from outboxrelay.engine import Engine
@@ -30,10 +31,13 @@ from outboxrelay.status import StatusBoard
 from outboxrelay.stop import StopSignal
 from outboxrelay.stores import lag, setup
 from outboxrelay.stores.backlog import BacklogMeter
+from outboxrelay.stores.load import LEAST_PAYLOAD_BYTES, Rows, TableWriter
 from outboxrelay.stores.postgres import PostgresStore
 from outboxrelay.wording import counted
 
 _log = logging.getLogger(__name__)
+
+Number = TypeVar("Number", int, float)
 
 EXIT_OK: Final = 0
 EXIT_FINDINGS: Final = 1
@@ -73,17 +77,24 @@ def main(arguments: Sequence[str], *, stop: StopSignal) -> int:
     sql_parser = commands.add_parser("sql", help="print the SQL that the table lacks, for its owner to run")
     lag_parser = commands.add_parser("lag", help="tell how many rows wait, since when, and who is in the way")
     drain_parser = commands.add_parser("drain", help="carry rows until none waits, then end")
-    for command in (run_parser, check_parser, sql_parser, lag_parser, drain_parser):
+    bench_parser = commands.add_parser(
+        "bench", help="write rows as an application would, and tell whether the relays keep up; consumers get them"
+    )
+    for command in (run_parser, check_parser, sql_parser, lag_parser, drain_parser, bench_parser):
         command.add_argument(
             "--config", type=Path, required=True, metavar="FILE", help="the configuration, a JSON file"
         )
-    for command in (check_parser, lag_parser):
+    for command in (check_parser, lag_parser, bench_parser):
         command.add_argument("--json", action="store_true", help="print one JSON document")
     sql_parser.add_argument("--new", action="store_true", help="a whole new table, without asking the database")
     sql_parser.add_argument("--role", metavar="NAME", help="the relay's user, if not the one of the configuration")
     drain_parser.add_argument(
-        "--timeout", type=_seconds, metavar="SECONDS", help="give up after so long, with exit code 1; default: never"
+        "--timeout",
+        type=_number(float, "a number of seconds", least=0.0),
+        metavar="SECONDS",
+        help="give up after so long, with exit code 1; default: never",
     )
+    _add_bench_options(bench_parser)
     options = parser.parse_args(arguments)
     # What libpq would take from the environment must come from the configuration alone.
     for name in [name for name in os.environ if name.startswith("PG")]:
@@ -132,15 +143,47 @@ def _complain(text: str) -> None:
             output.flush()
 
 
-def _seconds(text: str) -> float:
-    """A time that can be waited for."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not (math.isfinite(seconds) and seconds >= 0):
-        raise argparse.ArgumentTypeError("must be a number of seconds, 0 or more")
-    return seconds
+def _add_bench_options(parser: argparse.ArgumentParser) -> None:
+    some, seconds = _number(float, "a number", least=0.0), _number(float, "a number of seconds", least=0.0)
+    whole, payload = (_number(int, "a whole number", least=least) for least in (1, LEAST_PAYLOAD_BYTES))
+    parser.add_argument(
+        "--rate", type=some, default=200.0, metavar="ROWS", help="a second; 0: as fast as it goes (default %(default)g)"
+    )
+    parser.add_argument(
+        "--seconds", type=seconds, default=30.0, metavar="N", help="how long it writes (default %(default)g)"
+    )
+    parser.add_argument(
+        "--payload-bytes", type=payload, default=300, metavar="N", help="of each row (default %(default)s)"
+    )
+    parser.add_argument("--keys", type=whole, default=10_000, metavar="N", help="different ones (default %(default)s)")
+    parser.add_argument(
+        "--transaction-rows", type=whole, default=1, metavar="N", help="in each transaction (default %(default)s)"
+    )
+    parser.add_argument("--writers", type=whole, default=1, metavar="N", help="sessions that write (default 1)")
+    parser.add_argument("--route", metavar="VALUE", help="of all rows; default: one that the pair takes")
+    parser.add_argument("--topic", metavar="VALUE", help="of all rows, for table.columns.topic")
+    parser.add_argument(
+        "--wait",
+        type=seconds,
+        default=60.0,
+        metavar="SECONDS",
+        help="how long no row may wait at the latest, else the exit code is 1; 0: do not look (default %(default)g)",
+    )
+
+
+def _number(kind: type[Number], what: str, *, least: Number) -> Callable[[str], Number]:
+    """Reads an option's number that is finite and at least so much."""
+
+    def read(text: str) -> Number:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = kind(least - 1)
+        if not least <= value < math.inf:
+            raise argparse.ArgumentTypeError(f"must be {what}, {least:g} or more")
+        return value
+
+    return read
 
 
 def _command(options: argparse.Namespace, stop: StopSignal) -> int:
@@ -149,6 +192,8 @@ def _command(options: argparse.Namespace, stop: StopSignal) -> int:
             return _run(options.config, stop)
         case "drain":
             return _drain(options.config, stop, within_seconds=options.timeout)
+        case "bench":
+            return _bench(options, stop)
     # They change nothing, and where nobody answers they would take long to notice.
     _end_in_time(stop, within_seconds=0, code=EXIT_ENDED)
     match options.command:
@@ -223,6 +268,49 @@ def _drain(path: Path, stop: StopSignal, *, within_seconds: float | None) -> int
         why += f"; the last error: {status.last_error.message}"
     _complain(f"not drained: ended while rows of {config.table.qualified} wait{why}")
     return EXIT_FINDINGS
+
+
+def _bench(options: argparse.Namespace, stop: StopSignal) -> int:
+    """With the login of the configuration, which needs INSERT for it."""
+    _end_in_time(stop, within_seconds=_EXIT_WITHIN_SECONDS, code=EXIT_FINDINGS)
+    config = read_config(options.config).config
+    logs.configure(style="text", level="error", pair=config.pair.name)
+    if options.keys < options.writers:
+        raise ConfigError(f"--keys {options.keys} are too few: each of {options.writers} --writers has its own")
+    load = loading.Load(
+        rows_per_second=options.rate,
+        seconds=options.seconds,
+        writers=options.writers,
+        rows_per_transaction=options.transaction_rows,
+        keys=options.keys,
+    )
+    rng = random.SystemRandom()
+    rows = Rows(payload_bytes=options.payload_bytes, route=options.route, topic=options.topic)
+    with ExitStack() as closing:
+        writers = []
+        for _ in range(load.writers):
+            writers.append(TableWriter(config, rows, rng=rng))
+            closing.callback(writers[-1].close)
+        tally, seconds = loading.generate(load, writers, stop=stop, clock=time.monotonic, rng=rng)
+    waited, looked = None, options.wait > 0 and not stop.is_set()
+    if looked:
+        waited = loading.await_none(lag.Waiting(config), within_seconds=options.wait, stop=stop, clock=time.monotonic)
+    found = loading.Bench(
+        table=config.table.qualified,
+        rows=tally.rows,
+        transactions=tally.transactions,
+        writers=load.writers,
+        payload_bytes=rows.payload_bytes,
+        seconds=seconds,
+        rows_per_second=tally.rows / seconds if seconds else 0.0,
+        wanted_rows_per_second=load.rows_per_second or None,
+        commit_p50_seconds=tally.percentile(0.5),
+        commit_p99_seconds=tally.percentile(0.99),
+        looked=looked,
+        none_waits_after_seconds=waited,
+    )
+    _tell(found.model_dump_json(indent=2) + "\n" if options.json else found.text())
+    return EXIT_FINDINGS if looked and waited is None else EXIT_OK
 
 
 def _engine(config: RelayConfig, *, pod: str, status: StatusBoard, stop: StopSignal) -> Engine:
