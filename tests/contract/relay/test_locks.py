@@ -89,6 +89,8 @@ def test_a_full_lock_table_says_what_to_raise(small: Database, tmp_path: Path) -
             hog.execute("select pg_advisory_lock(n) from generate_series(1, 100000) n")
         with pytest.raises(StoreError, match="max_locks_per_transaction"):
             store.rebalance()
+        # Of a session that is closed they go only when the server has seen its end, and nobody can connect until then.
+        hog.execute("select pg_advisory_unlock_all()")
     store.close()
 
 
