@@ -106,8 +106,15 @@ def _latency(latencies: Sequence[Latency]) -> list[Bar]:
 def _held(held: held_snapshot.Result | None) -> list[Bar]:
     if held is None:
         return []
-    share = held_snapshot.kept(held)
-    return [_bar("a snapshot is held: rows/s at the end, of those at the start", operator.ge, 0.9, share, "{:.2f}")]
+    share, free = held_snapshot.kept(held.held), held_snapshot.kept(held.free)
+    first, last = held_snapshot.first_and_last(held.held)
+    bar = _bar("a snapshot is held: rows/s at the end, of those at the start", operator.ge, 0.9, share, "{:.2f}")
+    reading = (
+        f"In a second database, in turns with it, nothing was held, and there it was {free:.2f}: what both lose is the "
+        f"machine's doing. A poll looked at {first.pages_per_poll:,.0f} pages at the start and at "
+        f"{last.pages_per_poll:,.0f} at the end."
+    )
+    return [bar._replace(reading=reading)]
 
 
 def _bar(name: str, compare: Callable[[float, float], bool], goal: float, measured: float, shape: str) -> Bar:

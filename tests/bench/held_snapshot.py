@@ -157,9 +157,9 @@ def _sides(server: LocalPostgres, policy: str) -> Iterator[tuple[Side, Side]]:
         yield held, free
 
 
-def kept(result: Result) -> float:
+def kept(rounds: Sequence[Round]) -> float:
     """The rate at the end, as a share of that of the beginning."""
-    first, last = first_and_last(result.held)
+    first, last = first_and_last(rounds)
     return first.seconds / last.seconds
 
 
@@ -184,8 +184,8 @@ def _line(policy: str, result: Result, rows: int) -> tuple[str, ...]:
         policy,
         f"{rows / first.seconds:,.0f}",
         f"{rows / last.seconds:,.0f}",
-        f"{first.seconds / last.seconds:.2f}",
-        f"{free_first.seconds / free_last.seconds:.2f}",
+        f"{kept(result.held):.2f}",
+        f"{kept(result.free):.2f}",
         f"{last.cpu_seconds / first.cpu_seconds:.2f}",
         f"{free_last.cpu_seconds / free_first.cpu_seconds:.2f}",
         f"{first.pages_per_poll:,.0f}",
