@@ -113,6 +113,8 @@ class _Work:
             self.attempts.made(what, uid, now=self.now, failed=True)
             self.outcome.error = self.outcome.error or error
             return
+        # Somebody's finalizer may keep it.
+        self.attempts.made(what, uid, now=self.now)
         if kind in self.observed.shared:
             del self.observed.shared[kind]
         else:

@@ -305,7 +305,8 @@ class HttpKube:
                 raise KubeError(step, status=0, reason="Unreachable", message=text) from error
             finally:
                 self._observe(verb, about, status, self._clock() - began)
-            pause = _pause(status, response.headers.get("Retry-After", ""))
+            # Who leads must know soon: that is asked for every other second anyhow.
+            pause = 0 if about == Kind.LEASE.plural else _pause(status, response.headers.get("Retry-After", ""))
             if pause:
                 await self._sleep(pause)
             # A write is for whoever asked to decide upon anew: another process may lead by then.

@@ -162,7 +162,8 @@ class Reconciler:
         if any(finding.reason == "NameTaken" for finding in plan.blocked.values()):
             self.fleet.read_again(key, TAKEN_SECONDS)
             self.wake(key, TAKEN_SECONDS)
-        if plan.making_room:
+        if plan.making_room - observed.deployments.keys():
+            # These are gone, and can be made anew; the others wait for their next attempt.
             self.wake(key, 0.0)
         if outcome.retry_at is not None:
             self.wake(key, max(0.0, outcome.retry_at - self.wall()))

@@ -261,6 +261,22 @@ class TestPace:
         kube.refuse[gone] = refusal(403)
         assert len(await self.seconds(kube, narrowed, about=gone)) == 9
 
+    async def test_a_deletion_that_a_finalizer_holds_up(self) -> None:
+        kube, seen = FakeKube(), observed(TWO)
+        await carried_out(kube, seen)
+        narrowed = observed()
+        narrowed.shared, narrowed.deployments = seen.shared, seen.deployments
+        gone = names(seen)[1]
+        held, attempts, when = narrowed.deployments[gone], Attempts(), []
+        for second in range(200):
+            kube.writes.clear()
+            await carried_out(kube, narrowed, attempts, now=NOW + second)
+            if ("delete", "Deployment", gone) in kube.writes:
+                when.append(second)
+            # What the next read finds.
+            kube.objects[Kind.DEPLOYMENT, "shop", gone] = narrowed.deployments[gone] = held
+        assert when == [0, 1, 2, 4, 8, 16, 32, 64, 124, 184]
+
     async def test_ol_09_what_somebody_else_changes_back(self, caplog: pytest.LogCaptureFixture) -> None:
         """cases.md OL-09: no endless fight over a count; it is retried less and less often, and said once."""
         kube, seen = FakeKube(), observed()

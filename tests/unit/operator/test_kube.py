@@ -71,3 +71,11 @@ async def test_who_says_nothing_of_a_time_is_asked_again_by_whoever_asked(header
     with pytest.raises(KubeError):
         await server.kube().get(Kind.DEPLOYMENT, "shop", "orders")
     assert (server.requests, server.slept) == (1, [])
+
+
+async def test_who_leads_is_asked_for_without_a_pause() -> None:
+    """The Lease runs out meanwhile, and is looked at every other second anyhow."""
+    server = Overloaded((429, {"Retry-After": "9"}))
+    with pytest.raises(KubeError):
+        await server.kube().get(Kind.LEASE, "shop", "outboxrelay")
+    assert (server.requests, server.slept) == (1, [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
 from copy import deepcopy
 from dataclasses import replace
@@ -186,18 +187,35 @@ class TestStart:
 class TestExchange:
     """Two pairs of one table get each other's topic."""
 
-    async def test_both_are_made_anew_at_once(self, world: World) -> None:
-        """Replaced pod by pod they would wait for each other for ever."""
+    def _routed(self, one: str, two: str) -> dict[str, Any]:
+        return raw_spec(topics=[raw_topic("a", topic=one, match=["a"]), raw_topic("b", topic=two, match=["b"])])
 
-        def routed(one: str, two: str) -> dict[str, Any]:
-            return raw_spec(topics=[raw_topic("a", topic=one, match=["a"]), raw_topic("b", topic=two, match=["b"])])
-
-        world.kube.put(Kind.OUTBOX_RELAY, relay(routed("one", "two")))
+    async def _edited(self, world: World) -> list[str]:
+        """The names of the Deployments that run at the moment of the edit."""
+        world.kube.put(Kind.OUTBOX_RELAY, relay(self._routed("one", "two")))
         await world.passed()
         names = sorted(world.applied("Deployment"))
-        world.kube.put(Kind.OUTBOX_RELAY, relay(routed("two", "one"), generation=2))
+        world.kube.put(Kind.OUTBOX_RELAY, relay(self._routed("two", "one"), generation=2))
         world.fleet.invalidate(KEY)
         world.kube.writes.clear()
+        world.wakes.clear()
+        return names
+
+    async def test_a_deletion_that_fails_is_not_tried_in_a_hurry(self, world: World) -> None:
+        """Whoever starts the next pass at once starts the one after that, too, and nobody else gets his turn."""
+        names = await self._edited(world)
+        world.kube.refuse |= {
+            name: KubeError("deleting", status=403, reason="Forbidden", message="no") for name in names
+        }
+        for _ in range(4):
+            with contextlib.suppress(KubeError):
+                await world.passed()
+        assert world.wakes
+        assert min(seconds for _, seconds in world.wakes) > 0.5
+
+    async def test_both_are_made_anew_at_once(self, world: World) -> None:
+        """Replaced pod by pod they would wait for each other for ever."""
+        names = await self._edited(world)
         await world.passed()
         assert (KEY, 0.0) in world.wakes
         assert (sorted(world.kube_names(Kind.DEPLOYMENT)), world.applied("Deployment")) == ([], [])
