@@ -188,7 +188,7 @@ class LocalKafka:
                     return False
                 latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
                 ends = {TopicPartition(name, number): latest for number in range(partitions)}
-                return all(end.result(timeout=10).offset == 0 for end in admin.list_offsets(ends).values())
+                return all(end.result(timeout=10).offset >= 0 for end in admin.list_offsets(ends).values())
 
             eventually(is_served, seconds=30, what=f"leaders of topic {name}", tolerate=(KafkaException,))
         return Topic(name=name, partitions=partitions)
