@@ -14,7 +14,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, NamedTuple, TextIO, TypeVar
 
@@ -31,7 +30,7 @@ from outboxrelay.status import StatusBoard
 from outboxrelay.stop import StopSignal
 from outboxrelay.stores import lag, setup
 from outboxrelay.stores.backlog import BacklogMeter
-from outboxrelay.stores.load import LEAST_PAYLOAD_BYTES, Rows, TableWriter
+from outboxrelay.stores.load import LEAST_PAYLOAD_BYTES, Rows, TableWriter, look
 from outboxrelay.stores.postgres import PostgresStore
 from outboxrelay.wording import counted
 
@@ -286,10 +285,11 @@ def _bench(options: argparse.Namespace, stop: StopSignal) -> int:
     )
     rng = random.SystemRandom()
     rows = Rows(payload_bytes=options.payload_bytes, route=options.route, topic=options.topic)
-    with ExitStack() as closing:
+    made = look(config, rows, rng=rng)
+    with contextlib.ExitStack() as closing:
         writers = []
         for _ in range(load.writers):
-            writers.append(TableWriter(config, rows, rng=rng))
+            writers.append(TableWriter(config, made))
             closing.callback(writers[-1].close)
         tally, seconds = loading.generate(load, writers, stop=stop, clock=time.monotonic, rng=rng)
     waited, looked = None, options.wait > 0 and not stop.is_set()

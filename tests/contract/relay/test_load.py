@@ -10,7 +10,7 @@ import pytest
 
 from outboxrelay.config import RelayConfig
 from outboxrelay.ports import StoreError
-from outboxrelay.stores.load import Rows, TableWriter
+from outboxrelay.stores.load import Rows, TableWriter, look
 from tests.contract.relay.reads import read
 from tests.contract.relay.settings import POLICIES, MakeStore, prepare_policy, relay_config
 from tests.testbed.services.postgres import Database
@@ -19,7 +19,7 @@ IDENTITY = "id bigint generated always as identity primary key"
 
 
 def write(config: RelayConfig, rows: Rows, *keys: int) -> None:
-    writer = TableWriter(config, rows, rng=random.SystemRandom())
+    writer = TableWriter(config, look(config, rows, rng=random.SystemRandom()))
     try:
         writer.write(keys)
     finally:

@@ -64,27 +64,20 @@ class Rows(NamedTuple):
 class TableWriter:
     """One session that writes rows, as an application would: with the server's own settings."""
 
-    def __init__(self, config: RelayConfig, rows: Rows, *, rng: Random) -> None:
-        """Connect, and look at the table.
+    def __init__(self, config: RelayConfig, made: Mapping[str, Make]) -> None:
+        """Connect. `made` is what `look` returns, for as many writers as there are.
 
         Raises:
-            ConfigError: the rows would not be the pair's.
-            StoreError: the database cannot be asked, or the table cannot be filled.
+            StoreError: no session can be had.
         """
         self._config = config
-        route = route_of(config, rows)
+        self._makers = made
         self._connection: Connection = connect(config)
         try:
             self._connection.execute("RESET ALL")
-            types = inspect(self._connection, config)
-            columns = _columns(self._connection, config)
-            self._makers = makers(config, rows._replace(route=route), types=types, columns=columns, rng=rng)
         except psycopg.Error as error:
             self.close()
-            raise translate(error, config=config, attempt="looking at the table") from None
-        except StoreError:
-            self.close()
-            raise
+            raise translate(error, config=config, attempt="preparing the session") from None
         self._statement = sql.SQL("COPY {table} ({columns}) FROM STDIN").format(
             table=sql.Identifier(config.table.schema_, config.table.name),
             columns=sql.SQL(", ").join(map(sql.Identifier, self._makers)),
@@ -118,6 +111,22 @@ class TableWriter:
                 " --keys and --payload-bytes that fit its types and constraints; the server's log names what does not",
             )
         return translate(error, config=self._config, attempt="writing rows", user=user)
+
+
+def look(config: RelayConfig, rows: Rows, *, rng: Random) -> dict[str, Make]:
+    """What to fill in the table, and how.
+
+    Raises:
+        ConfigError: the rows would not be the pair's.
+        StoreError: the database cannot be asked, or the table cannot be filled.
+    """
+    rows = rows._replace(route=route_of(config, rows))
+    with connect(config) as connection:
+        try:
+            types = inspect(connection, config)
+            return makers(config, rows, types=types, columns=_columns(connection, config), rng=rng)
+        except psycopg.Error as error:
+            raise translate(error, config=config, attempt="looking at the table") from None
 
 
 def route_of(config: RelayConfig, rows: Rows) -> str:
