@@ -21,6 +21,7 @@ from outboxrelay import loading, logs, preflight
 from outboxrelay.config import ConfigError, RelayConfig, digest, parse
 from outboxrelay.draining import Watch
 from outboxrelay.engine import Engine
+from outboxrelay.findings import Findings
 from outboxrelay.health import HealthServer, Routes, routes, waiting_routes
 from outboxrelay.looking import Looker
 from outboxrelay.ports import StoreError
@@ -133,6 +134,10 @@ def _tell(text: str) -> None:
         raise _OutputError(error.strerror) from None
 
 
+def _tell_found(found: Findings | lag.Lag | loading.Bench, *, as_json: bool) -> None:
+    _tell(found.model_dump_json(indent=2) + "\n" if as_json else found.text())
+
+
 def _complain(text: str) -> None:
     """Print what went wrong, if anybody listens."""
     output: TextIO | None = sys.stderr
@@ -221,7 +226,7 @@ def _check(path: Path, *, as_json: bool) -> int:
     config = read_config(path).config
     logs.configure(style="text", level="error", pair=config.pair.name)
     found = preflight.run(config)
-    _tell(found.model_dump_json(indent=2) + "\n" if as_json else found.text())
+    _tell_found(found, as_json=as_json)
     return EXIT_OK if found.ok else EXIT_FINDINGS
 
 
@@ -239,7 +244,7 @@ def _lag(path: Path, *, as_json: bool) -> int:
     config = read_config(path).config
     logs.configure(style="text", level="error", pair=config.pair.name)
     found = lag.measure(config)
-    _tell(found.model_dump_json(indent=2) + "\n" if as_json else found.text())
+    _tell_found(found, as_json=as_json)
     return EXIT_OK
 
 
@@ -309,7 +314,7 @@ def _bench(options: argparse.Namespace, stop: StopSignal) -> int:
         looked=looked,
         none_waits_after_seconds=waited,
     )
-    _tell(found.model_dump_json(indent=2) + "\n" if options.json else found.text())
+    _tell_found(found, as_json=options.json)
     return EXIT_FINDINGS if looked and waited is None else EXIT_OK
 
 

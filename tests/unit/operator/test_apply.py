@@ -145,12 +145,17 @@ async def test_a_deployment_that_lost_its_labels_is_found_again() -> None:
     assert kube.objects[Kind.DEPLOYMENT, "shop", name]["metadata"]["labels"]
 
 
+def narrow(seen: Observed) -> tuple[Observed, str]:
+    """What is seen of `TWO` once it has one pair less, and the Deployment of the one that went."""
+    narrowed = observed()
+    narrowed.shared, narrowed.deployments = seen.shared, seen.deployments
+    return narrowed, names(seen)[1]
+
+
 async def test_what_is_unwanted_is_deleted_once() -> None:
     kube, seen = FakeKube(), observed(TWO)
     await carried_out(kube, seen)
-    narrowed = observed()
-    narrowed.shared, narrowed.deployments = seen.shared, seen.deployments
-    gone = names(seen)[1]
+    narrowed, gone = narrow(seen)
     await carried_out(kube, narrowed)
     assert ("delete", "Deployment", gone) in kube.writes
     assert gone not in narrowed.deployments
@@ -255,18 +260,14 @@ class TestPace:
     async def test_a_refused_deletion(self) -> None:
         kube, seen = FakeKube(), observed(TWO)
         await carried_out(kube, seen)
-        narrowed = observed()
-        narrowed.shared, narrowed.deployments = seen.shared, seen.deployments
-        gone = names(seen)[1]
+        narrowed, gone = narrow(seen)
         kube.refuse[gone] = refusal(403)
         assert len(await self.seconds(kube, narrowed, about=gone)) == 9
 
     async def test_a_deletion_that_a_finalizer_holds_up(self) -> None:
         kube, seen = FakeKube(), observed(TWO)
         await carried_out(kube, seen)
-        narrowed = observed()
-        narrowed.shared, narrowed.deployments = seen.shared, seen.deployments
-        gone = names(seen)[1]
+        narrowed, gone = narrow(seen)
         held, attempts, when = narrowed.deployments[gone], Attempts(), []
         for second in range(200):
             kube.writes.clear()
