@@ -151,9 +151,11 @@ def test_it_waits_only_so_long() -> None:
     assert backlog.closed
 
 
-def configured(directory: Path, *, topic: str = "orders", **match: Any) -> RelayConfig:
-    columns = {"topic": "topic"} if "${topic}" in topic else {}
-    return relay_config(directory, topic=topic, match=match, table={"columns": columns})
+def configured(
+    directory: Path, *, topic: str = "orders", columns: dict[str, Any] | None = None, **match: Any
+) -> RelayConfig:
+    named: dict[str, Any] = {"topic": "topic"} if "${topic}" in topic else {}
+    return relay_config(directory, topic=topic, match=match, table={"columns": named | (columns or {})})
 
 
 def test_the_route_is_one_that_the_pair_takes(tmp_path: Path) -> None:
@@ -172,8 +174,34 @@ def test_a_topic_that_depends_on_the_row_is_asked_for(tmp_path: Path) -> None:
         route_of(by_route, Rows())
     with pytest.raises(ConfigError, match="--topic"):
         route_of(by_column, Rows())
+    with pytest.raises(ConfigError, match="--topic"):
+        route_of(configured(tmp_path, topic="${topic}", include=("order",)), Rows())
     assert route_of(by_route, Rows(route="order")) == "order"
     assert route_of(by_column, Rows(topic="orders")) == "bench"
+
+
+def test_a_column_that_is_route_and_topic_holds_what_was_asked_for(tmp_path: Path) -> None:
+    config = configured(tmp_path, topic="${topic}", columns={"topic": "aggregatetype"})
+    assert route_of(config, Rows(topic="orders")) == "orders"
+    assert route_of(config, Rows(topic="orders", route="orders")) == "orders"
+    neither = configured(tmp_path, columns={"route": None})
+    assert route_of(neither, Rows(topic="orders", route="order")) == "order"
+    with pytest.raises(ConfigError, match="must be the same: both are column aggregatetype"):
+        route_of(config, Rows(topic="orders", route="order"))
+
+
+def test_a_key_that_says_where_a_row_goes_is_not_made_up(tmp_path: Path) -> None:
+    """Such rows would be another pair's, or nobody's, and the bench would say that none of its own waits."""
+    by_type = {"key": "aggregatetype"}
+    for config, rows in (
+        (configured(tmp_path, columns=by_type, include=("order",)), Rows()),
+        (configured(tmp_path, columns=by_type, topic="o.${route}"), Rows(route="order")),
+        (configured(tmp_path, columns=by_type), Rows(route="order")),
+        (configured(tmp_path, columns={"topic": "aggregateid"}, topic="${topic}"), Rows(topic="orders")),
+    ):
+        with pytest.raises(ConfigError, match="says where a row goes, and is also its key"):
+            route_of(config, rows)
+    assert route_of(configured(tmp_path, columns=by_type), Rows()) == "bench"
 
 
 @pytest.mark.parametrize(

@@ -135,14 +135,28 @@ def route_of(config: RelayConfig, rows: Rows) -> str:
     Raises:
         ConfigError: the pair takes no such rows, or its topic depends on a value that is not given.
     """
-    match, table = config.match, config.table.qualified
-    if rows.route is None and match.include is not None:
-        return match.include[0]
-    if rows.route is None and "${route}" in config.kafka.topic:
-        raise ConfigError(f"bench of {table}: the topic is {config.kafka.topic}: say with --route whose")
+    match, table, names = config.match, config.table.qualified, config.table.columns
     if rows.topic is None and "${topic}" in config.kafka.topic:
         raise ConfigError(f"bench of {table}: the topic is {config.kafka.topic}: say with --topic which")
-    route = ROUTE if rows.route is None else rows.route
+    route = rows.route
+    if rows.topic is not None and names.topic is not None and names.topic == names.route:
+        if route not in (None, rows.topic):
+            raise ConfigError(f"bench of {table}: --route and --topic must be the same: both are column {names.topic}")
+        route = rows.topic
+    if route is None and match.include is None and "${route}" in config.kafka.topic:
+        raise ConfigError(f"bench of {table}: the topic is {config.kafka.topic}: say with --route whose")
+    chosen = [
+        names.route if rows.route is not None or match.include is not None else None,
+        names.topic if rows.topic is not None else None,
+    ]
+    for column in chosen:
+        if column in (names.key, names.payload):
+            raise ConfigError(
+                f"bench of {table}: column {column} says where a row goes, and is also its key or payload, which bench"
+                " makes up: bench another table"
+            )
+    if route is None:
+        route = ROUTE if match.include is None else match.include[0]
     if route in match.exclude or (match.include is not None and route not in match.include):
         theirs = "any but " + ", ".join(match.exclude) if match.include is None else ", ".join(match.include)
         raise ConfigError(f"bench of {table}: rows of route {route} are not this pair's; --route can be: {theirs}")
