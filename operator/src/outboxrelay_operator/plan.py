@@ -220,12 +220,19 @@ def _left(observed: Observed, pair: Pair) -> frozenset[Target]:
     live, config_map = observed.deployments.get(pair.name), observed.config_map
     if live is None or config_map is None or not _is_ours(observed, live):
         return frozenset()
-    key = mounted_config_key(live)
-    text = (config_map.get("data") or {}).get(key)
-    if text is None or key == config_key(pair.name, observed.configs[pair.name]):
+    mounted = mounted_config_key(live)
+    if mounted == config_key(pair.name, observed.configs[pair.name]):
         return frozenset()
+    data: dict[str, str] = config_map.get("data") or {}
+    # Until a rollout has ended pods of an older template work as well, and their configurations are kept.
+    several = not DeploymentState.of(live).rolled_out
+    found = (text for key, text in data.items() if key == mounted or (several and key.partition(".")[0] == pair.name))
+    return frozenset().union(*(_left_of(text, pair) for text in found))
+
+
+def _left_of(text: str, pair: Pair) -> frozenset[Target]:
     try:
-        held = targets_of(parse(text, source=str(key)))
+        held = targets_of(parse(text, source=pair.name))
     except ConfigError:
         # Of another version of the operator, say: nobody knows.
         return frozenset()

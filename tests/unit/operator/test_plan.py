@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 
@@ -361,6 +362,24 @@ def test_pairs_that_exchange_their_topics_make_room_for_each_other() -> None:
     plan = plan_of(seen)
     assert (plan.making_room, plan.unwanted) == (frozenset(), ())
     assert list(plan.deployments) == [first, second, third]
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_pods_of_an_older_template_are_in_the_way_until_a_rollout_has_ended(ended: bool) -> None:
+    """Of an edit that led nowhere both pairs have pods where they were before, and those would never make room."""
+    status: dict[str, Any] = {} if ended else {"replicas": 2, "updatedReplicas": 1}
+    after, both = observed(routed(a="two", b="one")), set(names(routed(a="two", b="one")))
+
+    def planned(before: Plan) -> Plan:
+        after.shared = {body["kind"]: body for body in before.shared}
+        after.deployments = {name: live(body, **status) for name, body in before.deployments.items()}
+        return plan_of(after)
+
+    plan = planned(plan_of(edited(routed(a="one", b="two"), routed(a="no-such", b="nor-such"))))
+    assert plan.making_room == (frozenset() if ended else both)
+    plan = planned(plan)
+    assert (plan.making_room, set(plan.deployments)) == (frozenset(), both)
+    assert planned(plan).making_room == frozenset()
 
 
 def test_a_pair_that_leaves_a_topic_to_nobody_is_rolled() -> None:
