@@ -145,9 +145,16 @@ class LocalKafka:
             broker.pause()
 
     def resume(self, index: int | None = None) -> None:
-        """Continue after `pause`."""
+        """Continue after `pause`; when all of them do, wait until they have registered again and answer.
+
+        The controller fences a broker that was silent for broker.session.timeout.ms (9 s): until its next heartbeat it
+        accepts connections, but is in nobody's list of brokers, and a client that asks then does not ask again soon.
+        """
         for broker in self._chosen(index):
             broker.resume()
+        if index is None:
+            for broker in self.brokers:
+                broker.await_ready(self._answers, seconds=120)
 
     def close(self) -> None:
         """End the brokers and remove their data."""
@@ -245,8 +252,14 @@ class LocalKafka:
         return self.brokers if index is None else [self.brokers[index]]
 
     def _answers(self) -> bool:
+        """All are known to each other, and the controller would place replicas on all of them.
+
+        What a broker knows of the others may be from before a pause, after which the controller fences it only now.
+        """
+        probe = NewTopic("probe", num_partitions=1, replication_factor=self._count)
         try:
             with self.admin() as admin:
+                admin.create_topics([probe], validate_only=True, request_timeout=2)["probe"].result(timeout=5)
                 known = admin.list_topics(timeout=2).brokers
         except KafkaException:
             return False
