@@ -79,7 +79,8 @@ async def carry_out(
     """Never raises `KubeError`. `applied` is told the kind of each object that was sent; `now` is Unix time."""
     work = _Work(kube=kube, observed=observed, attempts=attempts, applied=applied, now=now)
     for kind, name in plan.unwanted:
-        await work.delete(kind, name)
+        # What is merely left over is in nobody's way.
+        await work.delete(kind, name, [name] if kind == "Deployment" and name in plan.making_room else [])
     if await work.all_shared(plan.shared, list(plan.deployments)):
         for name, wanted in plan.deployments.items():
             await work.deployment(name, wanted)
@@ -101,17 +102,17 @@ class _Work:
     now: float
     outcome: Outcome = field(default_factory=Outcome)
 
-    async def delete(self, kind: str, name: str) -> None:
+    async def delete(self, kind: str, name: str, names: list[str]) -> None:
+        """Delete an object that must be gone before the pairs `names` can go on."""
         what, uid = _deletion(self.observed, kind, name)
         if (waiting := self.attempts.waiting(what, uid, now=self.now)) is not None:
-            self.outcome.waits(waiting, [])
+            self.outcome.waits(waiting, names)
             return
         namespace = self.observed.owner.key.namespace
         try:
             await self.kube.delete(KINDS[kind], namespace, name, uid=uid)
         except KubeError as error:
-            self.attempts.made(what, uid, now=self.now, failed=True)
-            self.outcome.error = self.outcome.error or error
+            self._failed(what, uid, error, names, f"pair {name}: {error}" if names else str(error))
             return
         # Somebody's finalizer may keep it.
         self.attempts.made(what, uid, now=self.now)

@@ -115,6 +115,8 @@ def _say_steady(steady: bars.Steady, say: bars.Say) -> None:
         f"  CPU {steady.operator_cpu:.1%} operator, {steady.plane_cpu:.1%} control plane; memory "
         f"{steady.resident / 2**20:.0f} MiB, peak {steady.peak / 2**20:.0f} MiB; {steady.sessions} database sessions"
     )
+    for line in steady.said:
+        say(f"  {line}")
 
 
 if __name__ == "__main__":

@@ -199,6 +199,9 @@ class Steady:
     sessions: int
     """The most that were seen at once."""
 
+    said: tuple[str, ...]
+    """What is another in the statuses that were written."""
+
     @property
     def counted(self) -> list[Request]:
         """Without watches and the Lease."""
@@ -228,6 +231,7 @@ def settle(here: World) -> float:
 
 def stay(here: World, *, seconds: float) -> Steady:
     """Let nothing happen."""
+    before = _statuses(here)
     here.requests.news()
     operator, plane, began = here.operator.cpu_seconds(), sum_of(here), time.monotonic()
     sessions = 0
@@ -235,15 +239,34 @@ def stay(here: World, *, seconds: float) -> Steady:
         sessions = max(sessions, here.sessions())
         pass_time(min(left, _SAMPLE_SECONDS))
     took = time.monotonic() - began
+    requests = tuple(here.requests.news())
     return Steady(
         seconds=took,
-        requests=tuple(here.requests.news()),
+        requests=requests,
         operator_cpu=(here.operator.cpu_seconds() - operator) / took,
         plane_cpu=(sum_of(here) - plane) / took,
         resident=here.operator.resident_bytes(),
         peak=here.operator.peak_bytes(),
         sessions=sessions,
+        said=tuple(_differences(before, _statuses(here))),
     )
+
+
+def _statuses(here: World) -> Object:
+    """The status of every OutboxRelay, by namespace/name."""
+    found = here.api.list("OutboxRelay")
+    return {f"{item['metadata']['namespace']}/{item['metadata']['name']}": item.get("status") for item in found}
+
+
+def _differences(before: object, after: object, path: str = "") -> Iterator[str]:
+    if isinstance(before, dict) and isinstance(after, dict):
+        for name in sorted(before.keys() | after.keys()):
+            yield from _differences(before.get(name), after.get(name), f"{path}.{name}" if path else name)
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for number, (one, other) in enumerate(zip(before, after, strict=True)):
+            yield from _differences(one, other, f"{path}[{number}]")
+    elif before != after:
+        yield f"{path}: {before} -> {after}"
 
 
 def edit(here: World, *, crs: int, edits: int) -> list[float]:

@@ -213,6 +213,24 @@ class TestExchange:
         assert world.wakes
         assert min(seconds for _, seconds in world.wakes) > 0.5
 
+    async def test_a_deletion_that_is_refused_is_told_of(self, world: World) -> None:
+        """Until it is made, also of the pair that waits for its own next attempt."""
+        names = await self._edited(world)
+        world.kube.refuse |= {
+            name: KubeError("deleting", status=403, reason="Forbidden", message="no") for name in names
+        }
+        for _ in range(2):
+            with contextlib.suppress(KubeError):
+                await world.passed()
+            status = world.status() or {}
+            assert [pair["reason"] for pair in status["pairs"]] == ["ApplyRefused", "ApplyRefused"]
+        world.kube.refuse.clear()
+        world.now += START_SECONDS
+        for _ in range(2):
+            await world.passed()
+        status = world.status() or {}
+        assert "ApplyRefused" not in [pair["reason"] for pair in status["pairs"]]
+
     async def test_both_are_made_anew_at_once(self, world: World) -> None:
         """Replaced pod by pod they would wait for each other for ever."""
         names = await self._edited(world)
