@@ -10,10 +10,7 @@ SWEEP_SECONDS = 60.0
 """How often to look from the true start: a transaction that ends late may leave a row below the floor."""
 
 DUTY = 50.0
-"""Measurements that take d seconds are not repeated before DUTY * d: at most 2 % of a server process.
-
-Two in a row must: one alone may have waited for the operator itself, which has a thousand others to measure.
-"""
+"""A measurement that took d seconds is not repeated before DUTY * d: at most 2 % of a server process."""
 
 LONGEST_SECONDS = 60.0
 """However much it costs, the numbers are not to be older than this."""
@@ -26,18 +23,15 @@ class Track:
     floor: int = LOWEST_ID
     next_look: float = 0.0
     next_sweep: float = 0.0
-    last_cost: float = 0.0
-    """Seconds that the last look took."""
 
     def start(self, now: float) -> int:
         """The floor to look from now."""
         return LOWEST_ID if now >= self.next_sweep else self.floor
 
     def looked(self, *, began: float, ended: float, swept: bool, interval: float) -> None:
-        """Plan the next look by what this one and the one before cost."""
+        """Plan the next look by what this one cost."""
         cost = ended - began
-        self.next_look = began + max(interval, min(LONGEST_SECONDS, DUTY * min(cost, self.last_cost)))
-        self.last_cost = cost
+        self.next_look = began + max(interval, min(LONGEST_SECONDS, DUTY * cost))
         if swept:
             self.next_sweep = ended + max(SWEEP_SECONDS, 4 * DUTY * cost)
 
