@@ -17,7 +17,7 @@ _TEXT: Final = """\
 `make bench-operator` writes this section. etcd, kube-apiserver, controllers and scheduler are real; kwok plays the
 nodes, so that a pod costs nothing, and one process answers /status for all of them. 20 databases of one real PostgreSQL
 server are measured every 5 s. Each OutboxRelay has two pairs; there are 20 namespaces with logins of their own. All
-of it shares the same cores, so what a wall time says depends on what else they do: {load}. CPU seconds do not.
+of it shares the same cores, so what a wall time says depends on what else they do: {load}. CPU seconds do so less.
 """
 
 
