@@ -16,7 +16,7 @@ from outboxrelay_operator.api.spec import OutboxRelaySpec
 from outboxrelay_operator.conditions import Finding
 from outboxrelay_operator.conflicts import Claim, Target, targets, targets_of
 from outboxrelay_operator.deployments import DeploymentState
-from outboxrelay_operator.desired.config_map import config_key, config_map
+from outboxrelay_operator.desired.config_map import config_key, config_map, pair_of_key
 from outboxrelay_operator.desired.deployment import RelayImage, deployment, mounted_config_key
 from outboxrelay_operator.desired.disruption_budget import disruption_budget, may_have_several
 from outboxrelay_operator.desired.metadata import Object
@@ -196,7 +196,7 @@ def _still_used(observed: Observed, *, wanted: Set[str], rolling: frozenset[str]
         for name, live in observed.deployments.items()
         if name in rolling or not DeploymentState.of(live).rolled_out
     }
-    older = {key: text for key, text in data.items() if key.partition(".")[0] in kept} | named
+    older = {key: text for key, text in data.items() if pair_of_key(key) in kept} | named
     return older if sum(len(text) for text in older.values()) <= MAX_CONFIG_BYTES else named
 
 
@@ -226,7 +226,7 @@ def _left(observed: Observed, pair: Pair) -> frozenset[Target]:
     data: dict[str, str] = config_map.get("data") or {}
     # Until a rollout has ended pods of an older template work as well, and their configurations are kept.
     several = not DeploymentState.of(live).rolled_out
-    found = (text for key, text in data.items() if key == mounted or (several and key.partition(".")[0] == pair.name))
+    found = (text for key, text in data.items() if key == mounted or (several and pair_of_key(key) == pair.name))
     return frozenset().union(*(_left_of(text, pair) for text in found))
 
 

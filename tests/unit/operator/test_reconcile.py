@@ -201,12 +201,14 @@ class TestExchange:
         world.wakes.clear()
         return names
 
+    async def _edited_and_refused(self, world: World) -> None:
+        names = await self._edited(world)
+        error = KubeError("deleting", status=403, reason="Forbidden", message="no")
+        world.kube.refuse |= dict.fromkeys(names, error)
+
     async def test_a_deletion_that_fails_is_not_tried_in_a_hurry(self, world: World) -> None:
         """Whoever starts the next pass at once starts the one after that, too, and nobody else gets his turn."""
-        names = await self._edited(world)
-        world.kube.refuse |= {
-            name: KubeError("deleting", status=403, reason="Forbidden", message="no") for name in names
-        }
+        await self._edited_and_refused(world)
         for _ in range(4):
             with contextlib.suppress(KubeError):
                 await world.passed()
@@ -215,10 +217,7 @@ class TestExchange:
 
     async def test_a_deletion_that_is_refused_is_told_of(self, world: World) -> None:
         """Until it is made, also of the pair that waits for its own next attempt."""
-        names = await self._edited(world)
-        world.kube.refuse |= {
-            name: KubeError("deleting", status=403, reason="Forbidden", message="no") for name in names
-        }
+        await self._edited_and_refused(world)
         for _ in range(2):
             with contextlib.suppress(KubeError):
                 await world.passed()

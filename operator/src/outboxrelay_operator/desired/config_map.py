@@ -20,6 +20,11 @@ def config_key(pair_name: str, config: str) -> str:
     return f"{pair_name}.{digest(config)}.json"
 
 
+def pair_of_key(key: str) -> str:
+    """The pair's name in what `config_key` returned."""
+    return key.partition(".")[0]
+
+
 def config_map(owner: Owner, data: Mapping[str, str]) -> Object:
     """`data` are configuration texts by `config_key`."""
     return marked(
