@@ -261,7 +261,7 @@ class LocalKafka:
             with self.admin() as admin:
                 admin.create_topics([probe], validate_only=True, request_timeout=2)["probe"].result(timeout=5)
                 known = admin.list_topics(timeout=2).brokers
-        except KafkaException:
+        except (KafkaException, TimeoutError):
             return False
         return len(known) == self._count
 
